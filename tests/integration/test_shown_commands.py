@@ -71,7 +71,7 @@ def type_in_page(page: Path, mark: CommandMark, folder: Path) -> None:
             type_in(command, folder)
 
 
-def test_the_readmes_commands_do_what_they_say(folder: Path) -> None:
+def test_the_commands_in_the_readme_do_what_they_say(folder: Path) -> None:
     type_in_page(README, CommandMark.NONE, folder)
 
 
@@ -79,12 +79,12 @@ def test_the_readmes_commands_do_what_they_say(folder: Path) -> None:
 @pytest.mark.parametrize(
     "page", [page for page in pages(CommandMark.NONE) if page != README], ids=lambda page: page.name
 )
-def test_what_has_no_mark_does_what_it_says(page: Path, folder: Path) -> None:
+def test_commands_without_a_mark_do_what_they_say(page: Path, folder: Path) -> None:
     type_in_page(page, CommandMark.NONE, folder)
 
 
 @pytest.mark.docker
 @pytest.mark.slow
 @pytest.mark.parametrize("page", pages(CommandMark.DOCKER), ids=lambda page: page.name)
-def test_what_a_docker_engine_is_enough_for_does_what_it_says(page: Path, folder: Path) -> None:
+def test_commands_that_need_only_a_docker_engine_do_what_they_say(page: Path, folder: Path) -> None:
     type_in_page(page, CommandMark.DOCKER, folder)

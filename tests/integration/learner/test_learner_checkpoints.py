@@ -78,8 +78,8 @@ def test_checkpoint_before_the_first_step(ranks, settings, tmp_path, options):
         pytest.param({"distributed_optimizer": True}, 2, id="DP2, distributed optimizer"),
     ],
 )
-def test_steps_that_are_taken_before_the_copy_is_written_do_not_reach_it(ranks, settings, tmp_path, options, world):
-    """Else a checkpoint is a mixture of several steps' weights."""
+def test_steps_taken_while_a_checkpoint_is_being_saved_do_not_change_it(ranks, settings, tmp_path, options, world):
+    """Otherwise a checkpoint would be a mixture of several steps' weights."""
     made, folder = settings(**options), str(tmp_path / "checkpoint")
     then = (*steps(0, 2), *DIGESTS, ("begin_save", folder), *steps(2, 4), ("end_save",))
     saved = ranks.run("calls", world, settings=made, then=then)
@@ -87,8 +87,8 @@ def test_steps_that_are_taken_before_the_copy_is_written_do_not_reach_it(ranks, 
     assert [found[1:] for found in loaded] == [found[2:4] for found in saved]
 
 
-def test_steps_that_are_taken_before_the_weights_are_written_do_not_reach_them(ranks, settings, tmp_path):
-    """Else engines sample with weights that no version names."""
+def test_steps_taken_while_weights_are_being_published_do_not_change_them(ranks, settings, tmp_path):
+    """Otherwise engines would sample with weights that no version names."""
     then = (
         ("begin_publish",),
         *steps(0, 2),
@@ -102,7 +102,7 @@ def test_steps_that_are_taken_before_the_weights_are_written_do_not_reach_them(r
         np.testing.assert_array_equal(after[name][1], weight, err_msg=name)
 
 
-def test_adapters_that_are_published_alone_are_those_of_the_step_too(ranks, settings, tmp_path):
+def test_steps_taken_while_adapters_are_being_published_do_not_change_them(ranks, settings, tmp_path):
     made = settings(tp=2, lora=LoraSettings(rank=4), publish_adapters=True)
     beside, at_once = str(tmp_path / "beside"), str(tmp_path / "at once")
     then = (
@@ -168,7 +168,7 @@ def test_checkpoint_loads_into_another_layout(ranks, settings, tmp_path, source,
         np.testing.assert_allclose(found[name][1], weight, atol=1e-6, err_msg=name)
 
 
-def test_no_checkpoint_is_said_so(ranks, settings, tmp_path):
+def test_a_folder_without_a_checkpoint_is_refused(ranks, settings, tmp_path):
     ((_, _, message),) = ranks.run("survives", settings=settings(), attempt=("load", str(tmp_path)), error="UserError")
     assert "is not a checkpoint" in message
 
@@ -240,7 +240,7 @@ def test_a_checkpoint_of_another_vocabulary_is_refused(ranks, settings, tmp_path
 
 
 @pytest.mark.parametrize("full", [pytest.param(0, marks=pytest.mark.slow), 1])
-def test_a_disk_that_is_full_for_one_rank_is_an_error_of_all_and_none_waits(ranks, settings, tmp_path, full):
+def test_a_disk_that_is_full_for_one_rank_fails_the_save_on_every_rank(ranks, settings, tmp_path, full):
     """And the learner trains on, and saves when there is space again."""
     folder, again = str(tmp_path / "full"), str(tmp_path / "again")
     made = settings(tp=2)

@@ -57,7 +57,7 @@ async def sampled(folder, run_dir, manifest):
 
 
 @pytest.mark.parametrize("shape", MODELS)
-def test_sglang_serves_what_was_trained(ranks, settings, tmp_path, shape):
+def test_sglang_serves_the_trained_weights(ranks, settings, tmp_path, shape):
     """Its log-probabilities are those that transformers computes from the same folder."""
     source, out = tmp_path / "source", tmp_path / "out"
     ranks.run("make_model", folder=str(source), shape=MODELS[shape])
@@ -93,7 +93,7 @@ async def sampled_many(settings, manifest, temperature):
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 @pytest.mark.parametrize("dtype", LIMITS)
-def test_learner_and_server_agree_on_the_log_probabilities_of_what_was_sampled(
+def test_learner_and_server_agree_on_the_log_probabilities_of_sampled_tokens(
     ranks, settings, tmp_path, dtype, temperature
 ):
     """Compare many sequences in one batch, in each dtype that a run may choose, with trained weights."""

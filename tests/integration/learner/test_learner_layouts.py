@@ -35,7 +35,7 @@ def sequence(length, first=0):
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_an_empty_share(ranks, settings, layout):
+def test_ranks_with_an_empty_share_train_as_one_rank_alone(ranks, settings, layout):
     """The last batch of a run may have one sequence, and that may be two tokens long."""
     world, changes = LAYOUTS[layout]
     then = (("sft", SftBatch([sequence(2)], 1e-3)), ("step", 1, payload(1, 2), lineage(), WeightVersion(4)))
@@ -87,13 +87,13 @@ def test_a_token_of_another_tokenizer(ranks, settings):
         ({"tp": 2, "cp": 2}, 2, "2 learner ranks cannot be split into tp=2 × pp=1 × cp=2: use a multiple of 4"),
     ],
 )
-def test_a_layout_that_does_not_fit_is_one_sentence(ranks, settings, changes, world, message):
+def test_a_layout_that_does_not_fit_is_refused_in_one_sentence(ranks, settings, changes, world, message):
     with pytest.raises(AssertionError, match=f"UserError: {message}"):
         ranks.run("calls", world, settings=settings(**changes), then=())
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_transformers_loads_what_was_trained(ranks, settings, tmp_path, shape):
+def test_transformers_loads_the_trained_weights(ranks, settings, tmp_path, shape):
     """And computes the same: the folder says all that the model is."""
     made, tokens = settings(shape, tp=2), sequence(24)[0]
     then = (("sft", sft_batches(1)[0]), ("publish", WeightVersion(1), 1, WeightVersion(0), str(tmp_path / "out")))
@@ -110,7 +110,7 @@ def test_transformers_loads_what_was_trained(ranks, settings, tmp_path, shape):
 
 
 @pytest.mark.slow
-def test_a_trajectory_that_no_rank_holds_whole(ranks, settings, tmp_path):
+def test_a_sequence_split_across_ranks_trains_as_on_one_rank(ranks, settings, tmp_path):
     """Long ones are trained by context parallelism, and no mask of queries times keys is ever made."""
     from dataclasses import replace
 
@@ -146,7 +146,7 @@ def test_recomputation_saves_memory(ranks, settings, deep):
 
 
 @pytest.mark.slow
-def test_the_logits_are_never_whole(ranks):
+def test_the_logits_are_never_held_in_memory_as_a_whole(ranks):
     """With a vocabulary of 151,936 512 tokens would take 0.3 GB, and three times that with a gradient."""
     tokens, vocabulary, chunk = 512, 151_936, 8 << 20
     whole = 4 * tokens * vocabulary
@@ -156,7 +156,7 @@ def test_the_logits_are_never_whole(ranks):
     assert chunked < 6 * chunk < whole / 4
 
 
-def test_layers_of_transformer_engine_take_what_megatron_gives(ranks, settings):
+def test_transformer_engine_layers_accept_the_arguments_that_megatron_passes(ranks, settings):
     """They cannot be made here; that their constructors have every name can be seen."""
     (called,) = ranks.run("calls_of_layers", settings=settings())
     (known,) = ranks.run("parameters_of_transformer_engine")

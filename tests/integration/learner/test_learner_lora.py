@@ -81,7 +81,7 @@ def test_every_layout_begins_with_the_same_matrices(ranks, settings, tmp_path):
 
 
 @pytest.mark.parametrize("layout", [{}, {"tp": 2}, {"pp": 2}], ids=["one rank", "TP2", "PP2"])
-def test_what_has_no_adapter_is_published_as_it_came(ranks, settings, tmp_path, layout):
+def test_weights_without_an_adapter_are_published_unchanged(ranks, settings, tmp_path, layout):
     """And everything is, before the first step: B is zero."""
     made, world = settings(lora=SOME, **layout), 2 if layout else 1
     ranks.learner(made, publish(tmp_path / "first"), *TRAINED, publish(tmp_path / "last"), world=world)
@@ -146,7 +146,7 @@ def test_a_step_with_a_penalty_needs_no_folder(ranks, settings, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_adapters_that_are_not_there_cannot_be_published(ranks, settings, tmp_path):
+def test_publishing_adapters_without_lora_is_refused(ranks, settings, tmp_path):
     attempt = publish(tmp_path / "adapter", "publish_adapter")
     ((_, _, message),) = ranks.run("survives", settings=settings(), attempt=attempt, error="UserError")
     assert "lora.rank" in message

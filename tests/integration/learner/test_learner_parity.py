@@ -186,7 +186,7 @@ def test_recomputation_changes_no_bit(ranks, settings, recompute, layout):
         pytest.param({"dtype": "bfloat16"}, id="bfloat16", marks=pytest.mark.slow),
     ],
 )
-def test_what_is_offloaded_changes_no_bit(ranks, settings, tmp_path, options, offload):
+def test_offloading_changes_no_bit(ranks, settings, tmp_path, options, offload):
     """Nor a checkpoint, which reads its state while it is away."""
     then = (("sft", BATCHES[0]), ("sft", BATCHES[1]), ("weights_digest",), ("sft", BATCHES[2]), ("weights_digest",))
     here = ranks.learner(settings(**options), *then)

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.first_case
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_three_steps_equal_hugging_face(ranks, settings, shape):
-    """Else a model trained here is not the model that the user thinks it is."""
+    """Otherwise a model trained here would not be the model that the user thinks it is."""
     made, batches = settings(shape), sft_batches()
     reports = ranks.learner(made, ("sft_run", batches))[0]
     ((expected, _),) = ranks.run("reference_sft", folder=made.model_path, batches=batches, settings=made)
@@ -82,8 +82,8 @@ LAYOUTS = {
 
 
 @pytest.mark.parametrize("changes", [{"tp": 2}, {"pp": 2}, {"cp": 2}, {}], ids=["TP2", "PP2", "CP2", "DP2"])
-def test_a_look_at_log_probabilities_is_the_same_in_every_layout_and_changes_nothing(ranks, settings, changes):
-    """Else a run is stopped, or not, for how its learner is laid out, or a look trains."""
+def test_log_probabilities_agree_in_every_layout_and_computing_them_changes_no_weight(ranks, settings, changes):
+    """Otherwise the layout of a learner would decide whether its run is stopped, or the computation would train."""
     sequences = sft_batches(1)[0].sequences
     made = settings(temperature=0.7)
     before, alone, after = ranks.learner(made, ("weights_digest",), ("logprobs", sequences), ("weights_digest",))
@@ -98,8 +98,8 @@ def test_a_look_at_log_probabilities_is_the_same_in_every_layout_and_changes_not
 @pytest.mark.parametrize(
     "changes", [None, {"tp": 2}, {"pp": 2}, {"cp": 2}, {}], ids=["alone", "TP2", "PP2", "CP2", "DP2"]
 )
-def test_what_a_step_says_of_each_token_is_what_a_look_before_it_finds(ranks, settings, changes):
-    """Else a person is shown another gap between learner and engine than there was."""
+def test_the_token_records_of_a_step_match_log_probabilities_computed_before_it(ranks, settings, changes):
+    """Otherwise a person would be shown another gap between learner and engine than there was."""
     made, blobs = settings(**(changes or {})), payload()
     trajectories = [unpack_trajectory(blob) for blob in blobs]
     sequences = [pair for each in trajectories for pair in join_sequences(each.segments)]
@@ -178,7 +178,7 @@ def test_step_recomputes_the_behaviour_logprobs(ranks, settings):
     assert 0 < metrics["entropy"] < np.log(VOCABULARY)
 
 
-def test_step_is_reproducible_and_feels_the_clip_range(ranks, settings):
+def test_step_is_reproducible_and_depends_on_the_clip_range(ranks, settings):
     """Training again on the recorded batches gives the same weights, bit for bit; with another upper bound, others."""
     then = (*(("step", n, payload(seed=n), lineage(), WeightVersion(4)) for n in range(3)), ("weights_digest",))
     first = ranks.learner(settings(objective=make_objective(eps_high=0.28)), *then)
@@ -251,8 +251,8 @@ def test_reset_optimizer_forgets_the_moments(ranks, settings):
     assert fresh[-1] != kept[-1]
 
 
-def test_a_device_that_is_not_there_is_refused(ranks, settings):
-    """Else a run that was to use the GPU trains on the CPU for days, and nobody says so."""
+def test_a_missing_device_is_refused(ranks, settings):
+    """Without this, a run that was meant for the GPU would train on the CPU for days without any notice."""
     with pytest.raises(
         AssertionError, match=r"UserError: learner\.device = cuda, and torch .* has cpu in this process"
     ):

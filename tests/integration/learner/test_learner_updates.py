@@ -28,7 +28,7 @@ def step(number: int, batch: list[bytes]) -> tuple:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_pass_before_the_step_finds_what_hugging_face_finds(ranks, settings, layout):
+def test_a_prepass_gives_the_log_probabilities_of_hugging_face(ranks, settings, layout):
     """On every rank, for every sample, in the samples' order, however they were packed."""
     samples = make_supervised_samples(sft_batches(1)[0].sequences)
     made = settings(micro_batch_tokens=60, **LAYOUTS[layout])
@@ -38,8 +38,8 @@ def test_a_pass_before_the_step_finds_what_hugging_face_finds(ranks, settings, l
             np.testing.assert_allclose(own, reference[sample.targets], atol=2e-6)
 
 
-def test_a_pass_before_the_step_equals_the_steps_own(ranks, settings):
-    """Else the ratio to the proximal policy is not 1 where nothing has changed."""
+def test_a_prepass_gives_the_log_probabilities_of_the_step_itself(ranks, settings):
+    """Otherwise the ratio to the proximal policy would not be 1 where nothing has changed."""
     rng, made = np.random.default_rng(1), settings()
     bare = [trajectory(rng, 0, i, float(i % 2), (4,)) for i in range(4)]
     samples = read_batch([pack_trajectory(t) for t in bare], lineage(), WeightVersion(4), made).samples
@@ -79,7 +79,7 @@ def test_decoupled_updates_equal_hugging_face(ranks, settings, tmp_path, layout)
 
 
 @pytest.mark.parametrize("offload", ["none", "parameters"])
-def test_a_reference_that_is_read_again_is_the_one_that_was_written(ranks, settings, tmp_path, offload):
+def test_a_reloaded_reference_equals_the_one_that_was_written(ranks, settings, tmp_path, offload):
     """A learner that died and came back must be pulled to the same weights; and looking at them changes none, though
     its own wait on the host then."""
     folder = str(tmp_path / "reference")
@@ -132,7 +132,7 @@ def test_a_step_that_is_not_finite_is_left_out(ranks, settings, layout):
         assert "loss" not in report.metrics
 
 
-def test_of_several_updates_those_that_are_finite_are_made(ranks, settings):
+def test_only_the_finite_ones_of_several_updates_are_applied(ranks, settings):
     """Trained trajectories are reported as trained and the others as dropped: the accounting balances."""
     rng = np.random.default_rng(4)
     lengths = {(0, 0): 40, (1, 0): 30, (1, 1): 20, (0, 1): 10}  # shared out by cost: the first with the last
@@ -164,7 +164,7 @@ def test_a_token_above_the_vocabulary_is_refused(ranks, settings):
     assert "token 97" in message
 
 
-def test_fine_tuning_that_is_not_finite_ends(ranks, settings):
+def test_fine_tuning_that_becomes_non_finite_fails(ranks, settings):
     """A warm start that blew up must not be kept for other runs."""
     attempt = ("sft_run", sft_batches(3, lr=1e30))
     ((_, _, message),) = ranks.run("survives", settings=settings(), attempt=attempt, error="FloatingPointError")

@@ -25,7 +25,7 @@ SOON_S = 120.0
 STRACE = shutil.which("strace")
 
 
-async def test_what_is_acknowledged_is_in_the_files_as_they_are_at_that_moment(tmp_path: Path) -> None:
+async def test_an_acknowledged_trajectory_is_already_in_the_files_on_disk(tmp_path: Path) -> None:
     """A copy of database and log taken when the acknowledgement is seen is what a crash would leave."""
     journal = open_journal(tmp_path)
     journal.open_group(make_plan(0), b"")

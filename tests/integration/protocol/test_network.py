@@ -174,7 +174,7 @@ def test_no_trajectory_is_lost_or_doubled_when_packets_are_dropped_and_the_cable
     run(tmp_path, [12.0], lambda cable: cable.drop_packets(0.1))
 
 
-def test_a_stranger_on_the_same_network_gets_nothing_in_and_is_named(tmp_path: Path) -> None:
+def test_a_stranger_on_the_same_network_can_store_nothing_and_is_named(tmp_path: Path) -> None:
     keys, foreign = make_run_keys(["a"]), make_run_keys(["a"]).clients["a"]
     stranger = CurveClient(foreign.public, foreign.secret, keys.server.public)
     with (

@@ -207,7 +207,7 @@ async def test_a_receiver_killed_between_append_and_ack_loses_nothing_and_stores
     assert (accounting.acknowledged, accounting.in_buffer, accounting.superseded, accounting.unknown) == (40, 40, 0, 0)
 
 
-async def test_a_receiver_that_comes_back_on_its_port_gets_what_it_has_not_acknowledged() -> None:
+async def test_a_restarted_receiver_gets_the_trajectories_that_it_has_not_acknowledged() -> None:
     store = Store()
     store.gate.clear()
     async with contextlib.AsyncExitStack() as second, asyncio.timeout(SOON_S):
@@ -225,7 +225,7 @@ async def test_a_receiver_that_comes_back_on_its_port_gets_what_it_has_not_ackno
 
 
 @pytest.mark.parametrize("lost", [StreamData, StreamAck])
-async def test_what_the_network_swallows_is_sent_again(
+async def test_a_message_lost_in_the_network_is_sent_again(
     lost: type[StreamMessage], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A receiver that never saw a message asks for a new epoch; an acknowledgement that never came is missed."""
@@ -263,7 +263,7 @@ async def test_a_full_disk_delays_the_acknowledgement_and_loses_nothing(monkeypa
         assert store.failing == 0
 
 
-async def test_while_one_batch_is_written_the_next_is_made_ready_and_no_third() -> None:
+async def test_only_one_more_batch_is_prepared_while_a_batch_is_written() -> None:
     store = Store()
     store.gate.clear()
     async with (
@@ -370,7 +370,7 @@ async def test_messages_of_a_hostile_peer_are_refused_named_and_counted() -> Non
     assert (RefusalReason.OVERSIZED, "raw") in store.refused
 
 
-async def test_a_peer_that_breaks_off_or_says_what_is_too_large_for_anyone_is_named() -> None:
+async def test_a_peer_that_breaks_off_or_sends_an_oversized_message_is_named() -> None:
     store = Store()
     async with receiver_for(store, max_bytes=1000) as receiver:
         _, writer = await asyncio.open_connection("127.0.0.1", receiver.port)
@@ -384,7 +384,7 @@ async def test_a_peer_that_breaks_off_or_says_what_is_too_large_for_anyone_is_na
     assert store.gone[0].startswith("127.0.0.1:")
 
 
-async def test_whoever_speaks_another_protocol_is_named_and_harms_nobody() -> None:
+async def test_a_peer_that_speaks_another_protocol_is_refused_and_does_not_disturb_others() -> None:
     store = Store()
     async with receiver_for(store) as receiver, sender_to(receiver) as sender:
         _, writer = await asyncio.open_connection("127.0.0.1", receiver.port)
@@ -439,7 +439,7 @@ async def test_without_a_receiver_the_deadline_ends_the_wait_and_says_so() -> No
         assert sender.statistics().unacknowledged == 0
 
 
-async def test_closing_says_what_is_not_acknowledged() -> None:
+async def test_closing_a_sender_names_its_unacknowledged_trajectories() -> None:
     store = Store()
     store.gate.clear()
 
@@ -507,7 +507,7 @@ async def test_the_keys_of_another_run_do_not_open_this_one_and_no_secret_is_pri
 
 
 @pytest.mark.parametrize("host", ["10.1.2.3", "192.168.7.1", "::", "head.example"])
-def test_beyond_loopback_nothing_goes_in_clear(host: str) -> None:
+def test_unencrypted_streams_beyond_loopback_are_refused(host: str) -> None:
     with pytest.raises(UserError, match="unencrypted"):
         receiver_for(Store(), host=host)
     with pytest.raises(UserError, match="unencrypted"):
@@ -535,7 +535,7 @@ def has_route(router: zmq.Socket[bytes], identity: bytes) -> bool:
     return True
 
 
-async def test_an_acknowledgement_that_finds_nobody_is_an_event_and_costs_nothing(
+async def test_an_undeliverable_acknowledgement_is_reported_and_loses_nothing(
     sockets: list[zmq.Socket[bytes]],
 ) -> None:
     """The worker's connection ends between append and acknowledgement; when it comes back it learns what happened."""
@@ -583,7 +583,7 @@ async def test_every_heartbeat_and_every_hello_says_the_whole_credit_again() -> 
             assert await raw.hello() == StreamWelcome(1, 4 * size, size)
 
 
-async def test_what_waits_inside_zeromq_is_bounded_on_both_sides(sockets: list[zmq.Socket[bytes]]) -> None:
+async def test_the_zeromq_queues_are_bounded_on_both_sides(sockets: list[zmq.Socket[bytes]]) -> None:
     async with receiver_for(Store()) as receiver, sender_to(receiver):
         ends = [socket for socket in sockets if socket.type in {zmq.ROUTER, zmq.DEALER}]
         assert len(ends) == 2
@@ -613,7 +613,7 @@ async def test_a_sender_holds_no_more_than_its_budget_and_loses_nothing_by_it() 
 
 
 async def test_a_large_trajectory_has_its_turn_though_small_ones_keep_coming() -> None:
-    """Else the longest episodes wait until their deadline and are run again, and the model learns to be short."""
+    """Otherwise the longest episodes would time out and be run again, and the model would learn to be short."""
     store = Store()
     trajectories = [make_trajectory(group, sampled=20_000 if group == 10 else 1000) for group in range(60)]
     largest = codec.payload_size(codec.encode_trajectory(trajectories[10]))
@@ -627,7 +627,7 @@ async def test_a_large_trajectory_has_its_turn_though_small_ones_keep_coming() -
     assert [item.summary.request for item in store.items] == [trajectory.request for trajectory in trajectories]
 
 
-async def test_what_waits_for_room_in_a_sender_takes_none() -> None:
+async def test_sends_that_wait_for_room_in_a_sender_take_up_no_memory() -> None:
     """Frames of several segments are a copy; otherwise memory grows with the episodes that wait for a slow buffer."""
     segments = tuple(make_segment(sampled=20_000) for _ in range(2))
     size = codec.payload_size(codec.encode_trajectory(make_trajectory(segments=segments)))

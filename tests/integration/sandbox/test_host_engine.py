@@ -22,14 +22,14 @@ from tests.support.commands import call_json
 pytestmark = pytest.mark.docker
 
 
-def test_a_second_run_says_two_lines_and_installs_nothing(docker_engine: SandboxHost):
+def test_a_second_setup_prints_two_lines_and_changes_nothing(docker_engine: SandboxHost):
     lines: list[str] = []
     assert ensure_host(say=lines.append) == docker_engine
     assert len(lines) == 2
     assert current_host() == docker_engine
 
 
-def test_an_engine_of_our_own_starts_and_stops_and_no_other_is_touched(docker_engine: SandboxHost, tmp_path: Path):
+def test_a_private_engine_starts_and_stops_without_touching_another(docker_engine: SandboxHost, tmp_path: Path):
     if os.geteuid() != 0 or shutil.which("dockerd") is None:
         pytest.skip("only root with dockerd installed can start an engine")
     runtime = Path(f"/run/longshore-test-{os.getpid()}")  # a socket's path must be short
@@ -50,7 +50,7 @@ def test_an_engine_of_our_own_starts_and_stops_and_no_other_is_touched(docker_en
     assert daemon.engine_answers(docker_engine.docker_url)
 
 
-def test_a_docker_host_that_is_dead_is_the_users_to_mend(tmp_path: Path):
+def test_an_unreachable_docker_host_is_a_user_error(tmp_path: Path):
     with pytest.raises(UserError, match="DOCKER_HOST=unix:///nowhere"):
         ensure_host(HostSettings(home=tmp_path, docker_url="unix:///nowhere"))
 
@@ -61,7 +61,7 @@ def test_a_machine_that_was_never_set_up_says_which_command_sets_it_up(tmp_path:
     assert "longshore host up" in capsys.readouterr().out
 
 
-def test_the_status_says_by_what_means_the_disk_limit_is_held(docker_engine: SandboxHost):
+def test_the_status_names_the_mechanism_that_enforces_the_disk_limit(docker_engine: SandboxHost):
     lines: list[str] = []
     status = report_status(HostSettings.from_environment(), lines.append)
     assert status.ready

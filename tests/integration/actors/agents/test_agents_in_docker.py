@@ -129,7 +129,7 @@ EPISODES: dict[str, tuple[AgentTable, Task, list[str], str]] = {
 
 
 @pytest.mark.parametrize(("section", "task", "texts", "reads"), EPISODES.values(), ids=EPISODES)
-async def test_an_agent_that_knows_what_to_do_does_it(
+async def test_an_agent_with_a_scripted_policy_solves_its_task(
     docker_engine: SandboxHost, section: AgentTable, task: Task, texts: list[str], reads: str
 ) -> None:
     agent = make_agent(section.make_spec())
@@ -141,7 +141,7 @@ ELSEWHERE = {name: each for name, each in EPISODES.items() if name != "keystroke
 
 
 @pytest.mark.parametrize(("section", "task", "texts", "reads"), ELSEWHERE.values(), ids=ELSEWHERE)
-async def test_it_does_so_in_a_sandbox_of_a_pool_server_and_is_graded_there(
+async def test_an_agent_solves_its_task_in_a_pool_server_sandbox_and_is_graded_there(
     docker_engine: SandboxHost, tmp_path: Path, section: AgentTable, task: Task, texts: list[str], reads: str
 ) -> None:
     agent = make_agent(section.make_spec())

@@ -234,7 +234,9 @@ async def test_a_session_may_keep_its_prefix_over_new_weights_and_is_marked(
     assert (other.key_version, other.cached_tokens, other.mixed_prefix) == (new.version, 0, False)
 
 
-async def test_loading_the_version_that_is_loaded_stops_nothing(engine: SGLangEngine, folders: Folders) -> None:
+async def test_loading_the_already_loaded_version_does_not_pause_the_engine(
+    engine: SGLangEngine, folders: Folders
+) -> None:
     manifest = publish(folders.a)
     await engine.load_weights(manifest, 300)
     report = await engine.load_weights(manifest, 300)
@@ -289,7 +291,7 @@ async def test_bad_files_are_refused_and_the_server_lives(
     assert (await engine.status()).pid == pid
 
 
-async def test_weights_that_the_server_refuses_are_followed_by_the_old_ones_never_by_unknown_ones(
+async def test_the_engine_keeps_the_old_weights_when_the_server_fails_to_load_new_ones(
     engine: SGLangEngine, folders: Folders, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     good = publish(folders.a)
@@ -317,7 +319,7 @@ async def test_weights_that_the_server_refuses_are_followed_by_the_old_ones_neve
         {"temperature": 0.0},
     ],
 )
-async def test_what_could_kill_the_server_or_falsify_logprobs_is_refused(
+async def test_requests_that_could_kill_the_server_or_falsify_logprobs_are_refused(
     engine: SGLangEngine, refused: dict[str, object]
 ) -> None:
     fields: dict[str, object] = {"input_ids": [5], "max_new_tokens": 5}
@@ -333,7 +335,9 @@ async def test_the_whole_context_can_be_used(engine: SGLangEngine, folders: Fold
         assert (reply.finish, len(reply.token_ids)) == ("length", room)
 
 
-async def test_a_load_whose_caller_is_cancelled_leaves_nothing_paused(engine: SGLangEngine, folders: Folders) -> None:
+async def test_cancelling_the_caller_of_a_load_does_not_leave_the_engine_paused(
+    engine: SGLangEngine, folders: Folders
+) -> None:
     await engine.load_weights(publish(folders.a), 300)
     new = publish(folders.b)
     async with asyncio.TaskGroup() as group:
@@ -369,7 +373,7 @@ async def test_a_request_that_is_cancelled_ends_no_other(engine: SGLangEngine, f
         assert (len(task.result().token_ids), task.result().server_switches) == (1500, 0)
 
 
-async def test_a_deadline_ends_a_request_with_a_name(engine: SGLangEngine) -> None:
+async def test_a_request_past_its_deadline_fails_with_an_error_that_names_the_engine(engine: SGLangEngine) -> None:
     with pytest.raises(EngineUnavailable, match=r"tiny gave no reply in time \(0\.01 s to sample"):
         await engine.generate(make_request(prompt(20, 9), 1500, deadline_s=0.01))
 
@@ -389,10 +393,10 @@ def returns(engine: SGLangEngine) -> list[dict[str, object]]:
     return [line for line in lines if line["kind"] == "engine.onloaded"]
 
 
-async def test_an_offloaded_engine_serves_nobody_until_it_is_given_weights(
+async def test_an_offloaded_engine_serves_no_request_until_it_receives_weights(
     engine: SGLangEngine, folders: Folders
 ) -> None:
-    """Else it decodes in memory that is the learner's."""
+    """Otherwise it would decode in memory that belongs to the learner."""
     await engine.load_weights(publish(folders.a), 300)
     new = publish(folders.b)
     await engine.offload_memory(600, 300)
@@ -408,7 +412,7 @@ async def test_an_offloaded_engine_serves_nobody_until_it_is_given_weights(
 
 
 @pytest.mark.slow
-async def test_what_was_being_sampled_at_an_offload_goes_on_after_it(engine: SGLangEngine, folders: Folders) -> None:
+async def test_requests_in_progress_at_an_offload_continue_after_it(engine: SGLangEngine, folders: Folders) -> None:
     old, new, pid = publish(folders.a), publish(folders.b), (await engine.status()).pid
     await engine.load_weights(old, 300)
     said_by = {tiny_qwen.SAYS_A: old.version, tiny_qwen.SAYS_B: new.version}
@@ -435,7 +439,9 @@ async def test_an_offload_without_new_weights_ends_on_the_old_ones(engine: SGLan
     assert (set(reply.token_ids), set(reply.versions)) == ({tiny_qwen.SAYS_A}, {old.version})
 
 
-async def test_a_learner_that_never_gives_back_stops_no_engine_for_ever(engine: SGLangEngine, folders: Folders) -> None:
+async def test_an_offloaded_engine_resumes_when_the_learner_exceeds_its_lease(
+    engine: SGLangEngine, folders: Folders
+) -> None:
     old = publish(folders.a)
     await engine.load_weights(old, 300)
     await engine.offload_memory(0.01, 300)
@@ -494,7 +500,7 @@ async def test_requests_outlive_the_death_of_the_server_and_get_the_newest_weigh
 
 @pytest.mark.chaos
 @pytest.mark.parametrize("part", ["scheduler", "detokenizer"])
-async def test_a_server_that_loses_a_part_is_replaced_at_once_and_leaves_nothing(
+async def test_a_server_that_loses_a_subprocess_is_replaced_at_once_and_leaves_nothing_behind(
     engine: SGLangEngine, folders: Folders, part: str
 ) -> None:
     """By itself it notices the end of its detokenizer a minute later, and requests hang until then."""
@@ -518,7 +524,7 @@ async def test_a_server_that_loses_a_part_is_replaced_at_once_and_leaves_nothing
 
 
 @pytest.mark.chaos
-async def test_a_reply_that_is_cut_off_goes_on_where_it_was_and_stays_true(
+async def test_an_interrupted_reply_resumes_from_its_last_token_with_correct_logprobs(
     engine: SGLangEngine, folders: Folders
 ) -> None:
     """Nothing that came is sampled again, and every log-probability is that of the whole sequence."""
@@ -545,7 +551,7 @@ async def test_a_reply_that_is_cut_off_goes_on_where_it_was_and_stays_true(
 
 
 @pytest.mark.slow
-async def test_a_drained_engine_ends_what_it_samples_and_serves_from_a_fresh_server(
+async def test_a_drained_engine_finishes_its_requests_and_then_serves_from_a_fresh_server(
     engine: SGLangEngine, folders: Folders
 ) -> None:
     """Nothing is cut off or sampled twice, and who comes meanwhile is served by the next."""
@@ -565,7 +571,7 @@ async def test_a_drained_engine_ends_what_it_samples_and_serves_from_a_fresh_ser
 
 
 @pytest.mark.slow
-async def test_what_outlasts_a_drain_goes_on_behind_its_tokens(engine: SGLangEngine, folders: Folders) -> None:
+async def test_requests_that_outlast_a_drain_continue_on_the_new_server(engine: SGLangEngine, folders: Folders) -> None:
     await engine.load_weights(publish(folders.a), 300)
     async with asyncio.TaskGroup() as group:
         running = await sampling(engine, group, 2)

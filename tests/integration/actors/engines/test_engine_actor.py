@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.sglang]
 
 @pytest.mark.usefixtures("ray_node")
 @pytest.mark.slow
-async def test_an_engine_actor_serves_loads_and_takes_its_server_along_when_it_is_killed(tmp_path: Path) -> None:
+async def test_an_engine_actor_serves_and_loads_weights_and_its_server_dies_with_it(tmp_path: Path) -> None:
     """Between pause and continue, too: a server that nobody would continue is not left behind."""
     folders = [tmp_path / "random", tmp_path / "a"]
     tiny_qwen.write_random(folders[0])

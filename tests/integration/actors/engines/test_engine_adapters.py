@@ -100,7 +100,7 @@ async def running(engine: SGLangEngine, group: asyncio.TaskGroup, name: str) -> 
     return task
 
 
-async def test_replies_are_labelled_with_the_adapter_that_made_them_while_versions_come(
+async def test_replies_are_labelled_with_the_adapter_that_sampled_them_while_versions_change(
     engine: SGLangEngine, talkers: Talkers
 ) -> None:
     """Nothing pauses for them, a reply is of one version from its first token to its last, and what nobody uses any
@@ -153,7 +153,7 @@ async def test_log_probabilities_are_those_of_merged_weights(
         assert max(abs(one - other) for one, other in zip(expected, without, strict=True)) > 0.1
 
 
-async def test_a_request_ends_under_the_adapter_that_it_began_with_which_is_unloaded_then(
+async def test_a_request_finishes_on_the_adapter_it_began_with_and_that_adapter_is_then_unloaded(
     engine: SGLangEngine, talkers: Talkers
 ) -> None:
     old, new = talkers.publish(), talkers.publish()
@@ -172,7 +172,7 @@ async def test_a_request_ends_under_the_adapter_that_it_began_with_which_is_unlo
             await asyncio.sleep(0.01)
 
 
-async def test_a_push_waits_for_a_place_and_a_caller_that_goes_leaves_one(
+async def test_a_push_waits_for_a_free_adapter_slot_and_a_cancelled_request_frees_one(
     engine: SGLangEngine, talkers: Talkers
 ) -> None:
     async with asyncio.TaskGroup() as group:
@@ -212,7 +212,7 @@ def damage(kind: str, folder: Path) -> None:
 @pytest.mark.parametrize(
     "kind", ["cut off", "noise", "no configuration", "another scale", "a matrix less", "another rank", "another digest"]
 )
-async def test_a_bad_folder_is_refused_and_the_one_before_goes_on(
+async def test_a_bad_adapter_folder_is_refused_and_the_previous_adapter_keeps_serving(
     engine: SGLangEngine, talkers: Talkers, tmp_path: Path, kind: str
 ) -> None:
     good, bad = talkers.publish(), tmp_path / "bad"
@@ -241,7 +241,7 @@ async def serves(engine: SGLangEngine, talkers: Talkers, manifest: WeightManifes
 
 
 @pytest.mark.parametrize("kind", ["a rank above the server's", "no file"])
-async def test_what_the_server_refuses_changes_nothing_and_can_be_pushed_again(
+async def test_a_refused_adapter_changes_nothing_and_its_version_can_be_pushed_again(
     engine: SGLangEngine, talkers: Talkers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     good, bad, pid = talkers.publish(), tmp_path / "bad", (await engine.status()).pid

@@ -212,7 +212,7 @@ async def test_a_server_stops_and_says_nothing(pair: EnginePair) -> None:
     await pair.assert_sound(new)
 
 
-async def test_who_pushes_is_gone_between_pause_and_continue(pair: EnginePair) -> None:
+async def test_a_push_cancelled_during_the_pause_leaves_no_engine_paused(pair: EnginePair) -> None:
     new, hit = pair.publish(tiny_qwen.SAYS_B), pair.engines[0]
     async with pair.under_load():
         async with asyncio.TaskGroup() as group:
@@ -317,7 +317,7 @@ async def mount(*words: object) -> None:
     await asyncio.to_thread(subprocess.run, ["mount", *map(str, words)], check=True)
 
 
-async def test_everything_at_once(pair: EnginePair) -> None:
+async def test_engines_recover_from_several_faults_at_once(pair: EnginePair) -> None:
     """A server dies while its weights are exchanged, the other one's weight sync manager stops, and another version
     comes."""
     first, second = pair.publish(tiny_qwen.SAYS_B), pair.publish(tiny_qwen.SAYS_A)

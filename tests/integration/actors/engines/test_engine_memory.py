@@ -83,7 +83,7 @@ def read_by_sglang(arguments: list[str], sent: dict[str, dict[str, object]]) -> 
 
 
 @pytest.mark.slow
-async def test_sglang_reads_what_it_is_told_of_memory(tmp_path: Path) -> None:
+async def test_sglang_understands_the_memory_arguments_and_requests_that_it_receives(tmp_path: Path) -> None:
     client, manifest = NotingClient(), WeightManifest(WeightVersion(1), 0, NO_VERSION, "/weights", "", 0, 0)
     await client.release_memory(30.0)
     await client.resume_memory()
@@ -97,7 +97,7 @@ async def test_sglang_reads_what_it_is_told_of_memory(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("device", "offloads"), [("cpu", True), ("cuda", False)])
-def test_memory_is_saved_only_where_it_can_be_and_is_needed(
+def test_the_memory_saver_is_enabled_only_on_cuda_and_with_offloading(
     tmp_path: Path, device: Literal["cpu", "cuda"], *, offloads: bool
 ) -> None:
     """On a CPU the flag ends the server; without need it would cost the allocator's speed."""

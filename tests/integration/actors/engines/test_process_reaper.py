@@ -157,7 +157,7 @@ def test_a_child_in_a_session_of_its_own_ends_with_the_server() -> None:
 
 
 @pytest.mark.parametrize(("part", "name"), [(1, "detokenizer"), (2, "subprocess")], ids=["named", "not yet named"])
-def test_a_part_that_is_killed_ends_the_server_and_is_reported(part: int, name: str) -> None:
+def test_a_killed_subprocess_ends_the_server_and_is_reported(part: int, name: str) -> None:
     """SGLang takes a minute to notice; requests would hang as long."""
     guarded = start(PARTS)
     guarded.wait_for_watch(guarded.children[part])
@@ -167,7 +167,7 @@ def test_a_part_that_is_killed_ends_the_server_and_is_reported(part: int, name: 
     assert guarded.leftovers() == []
 
 
-def test_a_part_that_gives_up_ends_the_server_too() -> None:
+def test_a_subprocess_that_exits_with_an_error_ends_the_server_too() -> None:
     guarded = start(PARTS)
     guarded.wait_for_watch(guarded.children[1])
     os.kill(guarded.children[1], signal.SIGTERM)
@@ -177,7 +177,7 @@ def test_a_part_that_gives_up_ends_the_server_too() -> None:
 
 
 @pytest.mark.parametrize("helper", [0, 3], ids=["a helper", "what a part has forked"])
-def test_what_helps_a_server_may_come_and_go(helper: int) -> None:
+def test_the_death_of_a_helper_process_does_not_end_the_server(helper: int) -> None:
     guarded = start(PARTS)
     guarded.wait_for_watch(guarded.children[1])
     gone = os.pidfd_open(guarded.children[helper])
@@ -207,7 +207,7 @@ def test_the_reaper_is_no_child_of_its_owner(guarded: ServerWithReaper) -> None:
     guarded.end()
 
 
-def test_an_owner_that_dies_before_the_server_runs_leaves_none() -> None:
+def test_an_owner_that_dies_before_the_server_starts_leaves_no_server() -> None:
     read_fd, write_fd = os.pipe()
     os.write(write_fd, b"x")
     guarded = start("import time; time.sleep(600)", (read_fd, write_fd))

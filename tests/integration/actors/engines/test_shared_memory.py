@@ -29,7 +29,7 @@ except WeightLoadError as error:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a tmpfs")
 @pytest.mark.slow
-async def test_a_machine_without_room_for_tensors_is_told_what_to_do(tmp_path: Path) -> None:
+async def test_full_shared_memory_fails_with_an_error_that_suggests_loading_from_disk(tmp_path: Path) -> None:
     """In a mount namespace whose /dev/shm holds less than the model."""
     await asyncio.to_thread(tiny_qwen.write_random, tmp_path / "model")
     mount = 'mount -t tmpfs -o size=64k tmpfs /dev/shm && exec "$@"'

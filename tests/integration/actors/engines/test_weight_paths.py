@@ -100,7 +100,7 @@ def take(site: Site, monkeypatch: pytest.MonkeyPatch) -> Callable[[WeightLoader]
 
 
 @pytest.mark.parametrize("kind", LOADERS)
-async def test_loaded_weights_are_bit_for_bit_what_was_published(
+async def test_loaded_weights_equal_the_published_ones_bit_for_bit(
     site: Site, take: Callable[[WeightLoader], None], kind: str
 ) -> None:
     await site.engine.load_weights(site.publish(tiny_qwen.SAYS_A), 300)
@@ -117,7 +117,7 @@ async def test_loaded_weights_are_bit_for_bit_what_was_published(
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_transferred_weights_are_bit_for_bit_what_was_published(site: Site, tmp_path: Path, way: str) -> None:
+async def test_transferred_weights_equal_the_published_ones_bit_for_bit(site: Site, tmp_path: Path, way: str) -> None:
     old, new = site.publish(tiny_qwen.SAYS_A), site.publish(tiny_qwen.SAYS_B)
     await site.engine.load_weights(new, 300)
     expected = await site.checksum()
@@ -133,7 +133,7 @@ async def test_transferred_weights_are_bit_for_bit_what_was_published(site: Site
 
 
 @pytest.mark.parametrize("kind", LOADERS)
-async def test_requests_go_on_with_each_loader_and_every_token_is_labelled_with_what_sampled_it(
+async def test_requests_continue_during_loads_and_every_token_is_labelled_with_its_weight_version(
     site: Site, take: Callable[[WeightLoader], None], kind: str
 ) -> None:
     take(site.make_loader(kind))
@@ -185,9 +185,7 @@ async def test_a_broadcast_that_breaks_off_leaves_the_old_weights_and_the_next_o
 
 
 @pytest.mark.parametrize("kind", LOADERS)
-async def test_no_loader_gives_a_server_a_file_that_is_damaged(
-    site: Site, take: Callable[[WeightLoader], None], kind: str
-) -> None:
+async def test_every_loader_refuses_a_damaged_file(site: Site, take: Callable[[WeightLoader], None], kind: str) -> None:
     await site.engine.load_weights(good := site.publish(tiny_qwen.SAYS_A), 300)
     take(site.make_loader(kind))
     damaged = site.publish(tiny_qwen.SAYS_B)

@@ -89,7 +89,7 @@ async def environments(url: str, engine: ScriptedEngine, agent: AgentSpec = SETA
         yield opened
 
 
-async def test_an_episode_is_acted_and_graded_there_and_trained_on_what_was_sampled_here(
+async def test_a_service_runs_and_grades_an_episode_and_the_trajectory_holds_the_sampled_tokens(
     docker_engine: SandboxHost,
 ) -> None:
     texts = [
@@ -110,7 +110,7 @@ async def test_an_episode_is_acted_and_graded_there_and_trained_on_what_was_samp
     assert [each.exit_code for turn in played.turns for each in turn.calls] == [0, 0]
 
 
-async def test_an_agent_with_a_terminal_works_there_too(docker_engine: SandboxHost) -> None:
+async def test_an_agent_with_a_terminal_works_on_the_service_too(docker_engine: SandboxHost) -> None:
     keystrokes = '{"keystrokes": "echo 42 > /app/answer\\n", "done": false}'
     agent = AgentSpec(AgentSettings(kind=AgentKind.KEYSTROKES), PromptTemplate("Type."))
     engine = ScriptedEngine([f"{keystrokes}\x01"] * 8)
@@ -119,7 +119,7 @@ async def test_an_agent_with_a_terminal_works_there_too(docker_engine: SandboxHo
     assert trajectory.sampled_tokens > 0
 
 
-async def test_a_task_s_own_fault_is_told_as_that(docker_engine: SandboxHost) -> None:
+async def test_a_setup_failure_on_the_service_is_reported_as_a_task_fault(docker_engine: SandboxHost) -> None:
     async with service(docker_engine) as (url, pool), environments(url, ScriptedEngine([])) as opened:
         with pytest.raises(TaskFault, match="setup exited with 7"):
             await opened.run_episode(episode_context(EPISODE, replace(TASK, setup="exit 7")))
@@ -127,7 +127,7 @@ async def test_a_task_s_own_fault_is_told_as_that(docker_engine: SandboxHost) ->
 
 
 @pytest.mark.parametrize("died", [False, True])
-async def test_no_sandbox_outlives_whoever_asked_for_it(docker_engine: SandboxHost, died: bool) -> None:
+async def test_no_sandbox_outlives_the_client_that_requested_it(docker_engine: SandboxHost, died: bool) -> None:
     """Who gives it up says so; who died asks no more."""
     engine = ScriptedEngine([call("shell_exec", id="a", command="true"), "never\x01"])
     settings = EnvironmentServiceSettings(ttl_s=0.5, expiry_check_s=0.1)

@@ -83,7 +83,7 @@ async def by_anthropic(url: str, key: str) -> None:
     assert message.usage.output_tokens > 0
 
 
-async def test_a_trainer_computes_the_log_probabilities_of_what_two_official_clients_sampled(tmp_path: Path) -> None:
+async def test_a_trainer_reproduces_the_log_probabilities_sampled_through_two_official_clients(tmp_path: Path) -> None:
     folder = tmp_path / "model"
     build_demo_model(folder, ModelSettings(), 7)
     engine = SGLangEngine(

@@ -64,7 +64,7 @@ async def run(
         return await harnesses.run_episode(episode_context(settings, TASK), terminal)
 
 
-async def test_an_agent_process_in_a_sandbox_without_a_network_is_trained_on_what_it_sampled(
+async def test_a_harness_in_a_sandbox_without_a_network_yields_a_trajectory_of_its_sampled_tokens(
     docker_engine: SandboxHost,
 ) -> None:
     texts = [
@@ -86,7 +86,7 @@ async def test_an_agent_process_in_a_sandbox_without_a_network_is_trained_on_wha
     assert len(join_sequences(trajectory.segments)) == 1
 
 
-async def test_a_harness_whose_time_is_up_is_ended_and_graded(docker_engine: SandboxHost) -> None:
+async def test_a_harness_that_exceeds_its_time_is_stopped_and_graded(docker_engine: SandboxHost) -> None:
     """Its first reply's tokens cost more than all of its time."""
     engine = ScriptedEngine([call("sleep 600")])
     settings = SETTINGS.model_copy(update={"nominal_tokens_per_s": 0.01})

@@ -60,7 +60,7 @@ def call(command: str) -> str:
     return f'<tool_call>{{"name": "shell_exec", "arguments": {{"command": "{command}"}}}}</tool_call>\x01'
 
 
-async def test_exit_codes_time_and_weights_of_a_real_sandbox_are_what_rewards_are_made_of(
+async def test_rewards_follow_from_exit_codes_timeouts_and_test_weights_of_a_real_sandbox(
     docker_engine: SandboxHost,
 ) -> None:
     texts = [

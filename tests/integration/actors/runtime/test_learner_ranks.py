@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_node")]
     ids=["found by the call's deadline", "found by an exchange's"],
 )
 @pytest.mark.slow
-async def test_a_rank_that_hangs_is_named_and_all_leave_their_stacks(
+async def test_a_hung_rank_is_named_and_all_ranks_dump_their_stacks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call_timeout_s: float, named: str
 ) -> None:
     tiny_qwen.write_random(tmp_path / "model")

@@ -59,7 +59,7 @@ async def test_the_death_of_an_actor_fails_its_running_calls_with_its_name() -> 
         await counter.call(Counter.add, 1)
 
 
-async def test_a_call_that_is_made_once_is_not_repeated_in_the_actor_that_is_restarted() -> None:
+async def test_a_call_made_with_call_once_is_not_repeated_after_an_actor_restart() -> None:
     """An engine would begin a reply anew of which somebody was told the beginning."""
     counter = spawn_actor(Counter, ActorOptions(name="once", max_restarts=1, max_task_retries=-1), 0)
     pid = await counter.call(Counter.pid)
@@ -78,7 +78,7 @@ async def test_a_call_that_is_made_once_is_not_repeated_in_the_actor_that_is_res
     kill_actor(counter)
 
 
-async def test_an_actors_process_logs_where_it_is_told_after_a_restart_too(tmp_path: Path) -> None:
+async def test_an_actor_process_writes_to_its_configured_log_after_a_restart_too(tmp_path: Path) -> None:
     """Otherwise the output of a library in a worker is lost with the worker."""
     log = ProcessLog(tmp_path / "logs" / "counter.jsonl", "run-1", "counter", "node-0")
     counter = spawn_actor(
@@ -112,7 +112,7 @@ async def test_cancelling_a_call_cancels_the_coroutine_in_the_actor() -> None:
     kill_actor(counter)
 
 
-async def test_a_call_beside_others_neither_waits_nor_is_waited_for() -> None:
+async def test_a_concurrent_call_neither_waits_for_other_calls_nor_blocks_them() -> None:
     blocking = spawn_actor(Blocking, ActorOptions(name="blocking", concurrent_calls=1))
     waiting = blocking.submit_concurrent(Blocking.wait)
     async with asyncio.timeout(60):
@@ -122,7 +122,7 @@ async def test_a_call_beside_others_neither_waits_nor_is_waited_for() -> None:
     kill_actor(blocking)
 
 
-async def test_an_actor_says_what_its_tasks_wait_for_and_where_its_threads_are(tmp_path: Path) -> None:
+async def test_an_actor_reports_the_waits_of_its_tasks_and_the_stacks_of_its_threads(tmp_path: Path) -> None:
     counter = spawn_actor(Counter, ActorOptions(name="run/1/counter"), 0)
     forwarder = spawn_actor(Forwarder, ActorOptions(name="run/1/forwarder"), counter)
     path = tmp_path / "forwarder.stacks"

@@ -40,7 +40,9 @@ def accounting_of(run: Path) -> ChaosAccounting:
 @pytest.mark.ray
 @pytest.mark.chaos
 @pytest.mark.timeout(2700)
-def test_nothing_is_lost_or_repeated_whoever_is_killed(docker_engine: SandboxHost, tmp_path: Path) -> None:
+def test_no_trajectory_is_lost_or_repeated_when_processes_are_killed(
+    docker_engine: SandboxHost, tmp_path: Path
+) -> None:
     folder = tmp_path / "kept"
     done = bench("--kills", str(KILLS), "--seed", str(SEED), "--output", str(folder))
     assert done.returncode == 0, done.stderr[-6000:]
@@ -201,7 +203,7 @@ HARMS: dict[Callable[[Path], None], str] = {
 }
 
 
-def test_where_no_sandbox_can_run_one_line_says_so(
+def test_a_machine_that_cannot_run_sandboxes_is_reported_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("LONGSHORE_HOME", str(tmp_path))
@@ -218,7 +220,7 @@ def test_where_no_sandbox_can_run_one_line_says_so(
         (["--output", "tests"], "tests is not an empty folder"),
     ],
 )
-def test_what_cannot_be_done_is_said_in_one_line(
+def test_invalid_options_are_refused_in_one_line(
     arguments: list[str], message: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     done = call_json(capfd, "launch.bench", "chaos", *arguments)

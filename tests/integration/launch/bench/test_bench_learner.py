@@ -47,7 +47,7 @@ def options(*arguments: str) -> LearnerBenchmarkOptions:
 
 
 @pytest.mark.slow
-def test_every_arm_runs_and_ours_needs_less_memory_than_whole_logits() -> None:
+def test_every_arm_runs_and_longshore_needs_less_memory_than_hugging_face() -> None:
     command = [sys.executable, "-m", "launch.bench", "learner", "--json", "--sequences", "8", "--rounds", "1"]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=1500)
     assert done.returncode == 0, done.stderr
@@ -69,20 +69,20 @@ def test_every_arm_runs_and_ours_needs_less_memory_than_whole_logits() -> None:
         (["--rounds", "0"], "--rounds"),
     ],
 )
-def test_what_cannot_be_measured_is_refused(arguments: list[str], message: str) -> None:
+def test_invalid_options_are_refused(arguments: list[str], message: str) -> None:
     with pytest.raises(UserError, match=message):
         options(*arguments)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
-def test_a_device_that_is_not_there_is_refused() -> None:
+def test_a_missing_device_is_refused() -> None:
     with pytest.raises(UserError, match="torch sees no CUDA device here"):
         options("--device", "cuda")
 
 
 @pytest.mark.slow
-def test_every_way_of_theirs_has_the_gradient_of_ours(tmp_path: Path) -> None:
-    """Else the arms would not train the same, and a ratio of their times would say nothing."""
+def test_every_hugging_face_variant_has_the_same_gradient_norm_as_longshore(tmp_path: Path) -> None:
+    """Otherwise the arms would not train the same, and a ratio of their times would say nothing."""
     work = LearnerWorkload(TINY, log_normal_lengths(16, 12))
     build_workload_model(work, tmp_path / "model")
     with isolate(partial(LongshoreStep, make_spec(str(tmp_path / "model"), device="cpu", threads=1, lr=0.0))) as ours:
@@ -96,7 +96,7 @@ def test_every_way_of_theirs_has_the_gradient_of_ours(tmp_path: Path) -> None:
     assert norms == pytest.approx(dict.fromkeys(ways, norm), rel=1e-4)
 
 
-def test_their_loss_has_the_gradient_of_ours_beyond_every_bound() -> None:
+def test_the_hugging_face_loss_has_the_same_gradient_as_ours_beyond_every_clip_bound() -> None:
     """A model that has not been trained gives ratios that no run of a tiny one comes to."""
     rows = build_samples(LearnerWorkload(TINY, log_normal_lengths(16, 12)))
     tokens = concatenate_token_columns([row.columns for row in rows]).map(from_numpy)

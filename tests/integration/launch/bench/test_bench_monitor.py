@@ -17,7 +17,9 @@ from sandbox.host_record import SandboxHost
 @pytest.mark.sglang
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_a_long_run_is_opened_and_a_real_one_watched(docker_engine: SandboxHost, tmp_path: Path) -> None:
+def test_the_bench_opens_a_long_run_and_misses_no_event_of_a_real_one(
+    docker_engine: SandboxHost, tmp_path: Path
+) -> None:
     sizes = ["--trajectories", "256", "--opens", "1", "--steps", "2", "--cuts", "5"]
     command = [sys.executable, "-m", "launch.bench", "monitor", "--json", *sizes, "--output", str(tmp_path / "kept")]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=1500)

@@ -43,7 +43,7 @@ def slept(run: Path) -> list[tuple[float, float]]:
 @pytest.mark.sglang
 @pytest.mark.slow
 @pytest.mark.timeout(2700)
-def test_every_arm_is_a_whole_run_whose_episodes_wait(docker_engine: SandboxHost, tmp_path: Path) -> None:
+def test_every_arm_is_a_complete_run_with_waiting_episodes(docker_engine: SandboxHost, tmp_path: Path) -> None:
     tasks, folder = write_coin_tasks(tmp_path / "tasks"), tmp_path / "kept"
     keys = [f"data.path={tasks}", "sandbox.heartbeat_timeout_s=120", "evaluation.tasks_per_family=2"]
     sizes = ["--steps", "1", "--repetitions", "1", "--attempts", "2", "--starts", "2", *WAITS]

@@ -37,7 +37,7 @@ def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.ray
 @pytest.mark.slow
-def test_every_arm_runs_and_nothing_of_ours_is_lost_where_a_stalled_reader_costs_others_much() -> None:
+def test_every_arm_runs_and_a_stalled_reader_loses_data_only_with_pubsub() -> None:
     done = bench("--tokens", "1024,8192", "--duration-s", "0.3", "--rounds", "1")
     assert done.returncode == 0, done.stderr
     cases = json.loads(done.stdout)["cases"]
@@ -50,8 +50,8 @@ def test_every_arm_runs_and_nothing_of_ours_is_lost_where_a_stalled_reader_costs
 
 
 @pytest.mark.slow
-def test_a_reader_that_stands_still_costs_nothing_and_what_its_sender_holds_is_seen_by_the_kernel_too() -> None:
-    """Else a sender whose memory grows without a bound passes by its own count."""
+def test_a_stalled_reader_loses_nothing_and_the_kernel_confirms_the_memory_its_sender_holds() -> None:
+    """Otherwise a sender whose memory grows without a bound would pass by its own count."""
     stall = measure_stall(8192)
     assert (stall.lost, stall.excesses) == (0, [])
     assert stall.receiver_grown_bytes >= stall.receiver_held_bytes > stall.window_bytes // 2
@@ -67,7 +67,7 @@ def test_a_reader_that_stands_still_costs_nothing_and_what_its_sender_holds_is_s
         (["--output", "/nowhere"], "no folder /nowhere"),
     ],
 )
-def test_what_cannot_be_measured_is_said_in_one_line(
+def test_invalid_options_are_refused_in_one_line(
     arguments: list[str], message: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     done = call_json(capfd, "launch.bench", "transport", *arguments)

@@ -11,7 +11,7 @@ import pytest
 
 @pytest.mark.sglang
 @pytest.mark.slow
-def test_every_path_is_measured_beside_the_floor() -> None:
+def test_every_weight_path_is_measured_and_so_is_the_floor() -> None:
     command = [sys.executable, "-m", "launch.bench", "weights", "--json"]
     sizes = [
         "--updates",

@@ -28,7 +28,7 @@ def home(ray_node: None) -> ClusterNode:
 
 
 @pytest.mark.slow
-async def test_a_run_begins_with_what_its_data_taught_and_the_next_one_finds_it(
+async def test_a_run_warm_starts_on_its_data_and_the_next_run_reuses_the_result(
     tmp_path: Path, home: ClusterNode
 ) -> None:
     shape = ["model.layers=1", "model.hidden=64", "model.intermediate=96", "model.heads=2"]

@@ -47,7 +47,7 @@ async def evaluate(*words: object) -> tuple[int, dict[str, Any]]:
     return process.returncode or 0, json.loads(stdout)
 
 
-async def test_the_oracle_scores_1_and_nobody_0(tasks: Path, tmp_path: Path) -> None:
+async def test_the_oracle_scores_1_and_doing_nothing_scores_0(tasks: Path, tmp_path: Path) -> None:
     for who, score in (("oracle", 1.0), ("noop", 0.0)):
         code, summary = await evaluate(f"--{who}", "--tasks", tasks, "--attempts", 1, "--output", tmp_path / who)
         assert (code, summary["pass_ratio"], summary["graded"]) == (0, score, len(TASKS))
@@ -67,7 +67,7 @@ def solution(request: Request) -> Reply:
 
 
 @pytest.mark.slow
-async def test_a_model_at_a_url_is_scored_and_its_server_s_refusals_are_no_failures_of_it(
+async def test_a_model_at_a_url_is_scored_and_refusals_by_its_server_do_not_count_as_failures(
     tasks: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
@@ -92,7 +92,7 @@ async def test_a_model_at_a_url_is_scored_and_its_server_s_refusals_are_no_failu
 
 
 @pytest.mark.slow
-async def test_an_evaluation_is_of_one_of_a_urls_models(tasks: Path, tmp_path: Path) -> None:
+async def test_an_evaluation_keeps_to_one_of_the_models_at_a_url(tasks: Path, tmp_path: Path) -> None:
     """Nobody named it: it is the one that the server listed first when the evaluation began."""
     async with serve_fake_chat(lambda _: "done") as chat:
         words = ("--model", chat.url, "--tasks", tasks, "--output", tmp_path / "out", "--attempts")
@@ -117,7 +117,7 @@ async def test_an_evaluation_is_of_one_of_a_urls_models(tasks: Path, tmp_path: P
 
 
 @pytest.mark.slow
-async def test_a_harness_is_scored_by_what_the_model_at_a_url_has_it_do(tasks: Path, tmp_path: Path) -> None:
+async def test_a_harness_is_scored_with_a_model_at_a_url(tasks: Path, tmp_path: Path) -> None:
     """It is in a sandbox without a network, and never sees the endpoint's key."""
     secret, out = "sk-the-endpoints-own", tmp_path / "out"
     (tmp_path / "key").write_text(secret)
@@ -149,7 +149,7 @@ async def test_a_harness_is_scored_by_what_the_model_at_a_url_has_it_do(tasks: P
 @pytest.mark.sglang
 @pytest.mark.slow
 @pytest.mark.parametrize("harness", ["", AGENT])
-async def test_a_folder_is_served_and_scored_by_an_agent_of_ours_and_by_a_harness(
+async def test_a_model_folder_is_served_and_scored_with_a_built_in_agent_and_with_a_harness(
     tasks: Path, tmp_path: Path, harness: str
 ) -> None:
     """Token by token: what was sampled is what the server says, at its log-probabilities."""
@@ -176,7 +176,7 @@ async def test_a_folder_is_served_and_scored_by_an_agent_of_ours_and_by_a_harnes
 
 
 @pytest.mark.slow
-async def test_one_that_is_interrupted_goes_on_where_it_was(tasks: Path, tmp_path: Path) -> None:
+async def test_an_interrupted_evaluation_resumes_where_it_stopped(tasks: Path, tmp_path: Path) -> None:
     out, seen = tmp_path / "out", asyncio.Event()
 
     def say(request: Request) -> Reply:

@@ -34,7 +34,7 @@ def steps_of(run: MiniRun, *kinds: str) -> list[int]:
     return [event["step"] for event in run.events(*kinds)]
 
 
-def test_a_run_evaluates_beside_training_and_keeps_its_best_checkpoint(mini_runs: MiniRuns) -> None:
+def test_a_run_evaluates_during_training_and_keeps_its_best_checkpoint(mini_runs: MiniRuns) -> None:
     steps, every = 12, 2
     run = mini_runs.start(
         "evaluations",
@@ -75,7 +75,7 @@ def test_a_run_evaluates_beside_training_and_keeps_its_best_checkpoint(mini_runs
     require_model_files(Path(best["model"]))
 
 
-def test_one_that_the_driver_left_goes_on_with_the_run_on_the_same_weights(mini_runs: MiniRuns) -> None:
+def test_an_evaluation_interrupted_by_the_drivers_death_resumes_on_the_same_weights(mini_runs: MiniRuns) -> None:
     options = ("--steps", "4", "--set", "evaluation.every_steps=2", "--set", "evaluation.attempts=24")
     run = mini_runs.start("evaluations-killed", *EVALUATIONS, *options, "--set", "evaluation.in_flight=1")
     begun = run.wait_event("an evaluation", "evaluation.started")
@@ -98,7 +98,7 @@ def test_one_that_the_driver_left_goes_on_with_the_run_on_the_same_weights(mini_
     assert steps_of(run, "evaluation.finished").count(2) == 1
 
 
-def test_on_a_shared_device_the_learners_turn_waits_for_it(mini_runs: MiniRuns) -> None:
+def test_on_a_shared_device_the_learner_waits_for_the_evaluation(mini_runs: MiniRuns) -> None:
     shared = ("--mode", "sync", "--set", "cluster.placement=colocated", "--set", "evaluation.every_steps=1")
     run = mini_runs.start("evaluations-shared", *EVALUATIONS, *shared)
     summary = run.succeed()

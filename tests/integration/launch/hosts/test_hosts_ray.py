@@ -34,7 +34,7 @@ def two(tmp_path: Path) -> Iterator[list[Machine]]:
         yield made
 
 
-def test_what_a_run_needs_comes_to_another_machine_what_is_written_comes_back_and_nothing_stays(
+def test_another_machine_receives_the_files_of_a_run_returns_its_output_and_keeps_nothing(
     two: list[Machine], tmp_path: Path
 ) -> None:
     head, second = two
@@ -57,7 +57,7 @@ def test_what_a_run_needs_comes_to_another_machine_what_is_written_comes_back_an
     eventually("the end of its files there", lambda: not second.remaining_run_folders(), 120)
 
 
-def test_a_machine_whose_ray_is_killed_keeps_no_process_and_no_file_of_the_run(
+def test_a_machine_keeps_no_process_and_no_file_of_a_run_after_its_ray_is_killed(
     two: list[Machine], tmp_path: Path
 ) -> None:
     """Its reaper sees to it, whatever else of Ray is left."""

@@ -91,7 +91,7 @@ def assert_no_token(head: Machine, run: MiniRun, *others: Machine) -> None:
     assert not with_token
 
 
-def test_a_run_over_machines_survives_a_cut_cable_a_machine_that_joins_and_one_that_dies(
+def test_a_run_on_several_machines_survives_a_cut_cable_a_joining_and_a_dying_machine(
     three: list[Machine], mini_runs: MiniRuns
 ) -> None:
     """The engine is on the second machine, so that weights travel; agents are on all of them."""
@@ -141,7 +141,7 @@ def test_a_run_over_machines_survives_a_cut_cable_a_machine_that_joins_and_one_t
     eventually("the end of its files on the second machine", lambda: not second.remaining_run_folders(), WAIT_S)
 
 
-def test_a_head_that_is_killed_leaves_nothing_on_other_machines_and_a_new_one_goes_on(
+def test_a_killed_head_leaves_nothing_on_other_machines_and_the_run_resumes_on_a_new_one(
     three: list[Machine], mini_runs: MiniRuns
 ) -> None:
     """The second machine has no Docker engine, and so the engine alone; the head dies with the driver on it, and with

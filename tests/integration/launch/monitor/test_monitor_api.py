@@ -82,7 +82,7 @@ ONE = f"/api/runs/-/trajectories/{FIRST}"
         ("/api/runs/-/activity?slots=10", api_types.ActivityTimeline),
     ],
 )
-async def test_an_answer_has_the_shape_that_the_api_says(served, session, path: str, shape: type) -> None:
+async def test_an_answer_has_the_shape_declared_in_the_api(served, session, path: str, shape: type) -> None:
     assert set(await ask(session, served[0], path)) == names(shape)
 
 
@@ -95,14 +95,14 @@ async def test_an_answer_has_the_shape_that_the_api_says(served, session, path: 
         ("/api/runs/other/trajectories?limit=3", api_types.TrajectoryRow, 64),
     ],
 )
-async def test_a_list_has_the_shape_that_the_api_says(served, session, path: str, shape: type, total) -> None:
+async def test_a_list_has_the_shape_declared_in_the_api(served, session, path: str, shape: type, total) -> None:
     page = await ask(session, served[0], path)
     assert set(page) == names(api_types.ResultPage)
     assert all(set(row) == names(shape) for row in page["rows"])
     assert total is None or page["total"] == total
 
 
-async def test_from_the_worst_of_the_last_step_to_its_tokens(served, session) -> None:
+async def test_the_api_leads_from_the_worst_trajectory_of_the_last_step_to_its_tokens(served, session) -> None:
     """The way that a person goes."""
     monitor, _ = served
     page = await ask(session, monitor, "/api/runs/-/trajectories?step=last&sort=worst&limit=1")
@@ -124,15 +124,15 @@ async def test_from_the_worst_of_the_last_step_to_its_tokens(served, session) ->
     ]
 
 
-async def test_runs_beside_are_listed(served, session) -> None:
+async def test_other_runs_in_the_same_folder_are_listed(served, session) -> None:
     found = await ask(session, served[0], "/api/runs")
     assert found["current"] == "history"
     assert {run["id"] for run in found["runs"]} == {"history", "other"}
     assert all(set(run) == names(api_types.RunCard) for run in found["runs"])
 
 
-async def test_a_run_beside_is_whole_from_its_first_answer(tmp_path: Path, session) -> None:
-    """Else its page says for a moment that the run is empty, and its stream tells all of the past as news."""
+async def test_another_run_in_the_same_folder_is_complete_from_its_first_answer(tmp_path: Path, session) -> None:
+    """Otherwise its page would briefly show an empty run, and its stream would report the whole past as news."""
     write_synthetic_run(tmp_path / "one", 64)
     write_synthetic_run(tmp_path / "other", 64)
     with start_monitor(tmp_path / "one") as monitor:
@@ -143,7 +143,7 @@ async def test_a_run_beside_is_whole_from_its_first_answer(tmp_path: Path, sessi
             assert (await stream.content.readline()).strip() == b"event: head"
 
 
-async def test_a_run_that_nobody_drives_is_not_shown_as_alive(tmp_path: Path, session) -> None:
+async def test_a_run_without_a_driver_is_not_shown_as_running(tmp_path: Path, session) -> None:
     write_fake_run(tmp_path / "left", steps=3, finished=False)
     with start_monitor(tmp_path / "left") as monitor:
         head, state = [await ask(session, monitor, f"/api/runs/-/{what}") for what in ("head", "state")]
@@ -153,7 +153,7 @@ async def test_a_run_that_nobody_drives_is_not_shown_as_alive(tmp_path: Path, se
     assert (state["running"], state["sandboxes"]["live"]) == ([], 0)
 
 
-async def test_a_step_is_its_line_of_the_metrics(served, session) -> None:
+async def test_a_step_is_answered_with_its_line_of_the_metrics(served, session) -> None:
     monitor, run_dir = served
     line = json.loads((run_dir / "metrics.jsonl").read_bytes().splitlines()[0])
     assert await ask(session, monitor, "/api/runs/-/steps/1") == line
@@ -193,7 +193,9 @@ async def test_a_step_is_its_line_of_the_metrics(served, session) -> None:
         ("/api/nothing", 404, "the page is at /"),
     ],
 )
-async def test_what_makes_no_sense_is_one_clear_line(served, session, path: str, status: int, message: str) -> None:
+async def test_an_invalid_request_is_answered_with_one_clear_line(
+    served, session, path: str, status: int, message: str
+) -> None:
     url = aiohttp.client.URL(served[0].url + path, encoded=True) if "%" in path else served[0].url + path
     async with session.get(url) as answer:
         body = await answer.json()
@@ -261,7 +263,7 @@ async def _read_some(session: aiohttp.ClientSession, monitor: Monitor, last: str
     return last
 
 
-async def test_what_a_stream_tells_the_lists_know(tmp_path: Path, session) -> None:
+async def test_an_event_on_the_stream_is_already_in_the_lists(tmp_path: Path, session) -> None:
     run_dir = tmp_path / "run"
     write_synthetic_run(run_dir, 64)
     with start_monitor(run_dir) as monitor:
@@ -280,7 +282,7 @@ async def test_what_a_stream_tells_the_lists_know(tmp_path: Path, session) -> No
             assert (group["row"]["state"], group["missing"]) == ("open", [0, 1, 2, 3])
 
 
-async def test_events_are_harmless_text(tmp_path: Path, session) -> None:
+async def test_control_sequences_are_removed_from_events(tmp_path: Path, session) -> None:
     log = EventLog(tmp_path, "worker-0", "node-0")
     log.emit("episode.tool", trajectory="t", tool="sh", command="echo \x1b]0;owned\x07\x1b[2Jhi\n\nevent: gone")
     log.close()
@@ -292,7 +294,7 @@ async def test_events_are_harmless_text(tmp_path: Path, session) -> None:
 
 
 @pytest.mark.slow
-async def test_a_wall_of_terminals_comes_by_one_connection_and_goes_on_where_it_was(tmp_path: Path, session) -> None:
+async def test_several_terminals_share_one_connection_and_resume_where_they_stopped(tmp_path: Path, session) -> None:
     (tmp_path / "events").mkdir()
     casts = {name: CastWriter.open(tmp_path / "terminals" / f"{name}.cast", 100, 30, name) for name in ("a", "b")}
     log = EventLog(tmp_path, "worker-0", "node-0")
@@ -333,7 +335,7 @@ async def _play(session: aiohttp.ClientSession, url: str, last: str, seen: dict[
 # -- who may ask -------------------------------------------------------------------------------------------------------
 
 
-async def test_beyond_loopback_nobody_reads_without_the_token(tmp_path: Path) -> None:
+async def test_beyond_loopback_every_request_needs_the_token(tmp_path: Path) -> None:
     write_synthetic_run(tmp_path / "run", 64)
     env = {"LONGSHORE_MONITOR_TOKEN": "right-token"}
     with start_monitor(tmp_path / "run", "--host", "0.0.0.0", env=env) as monitor:  # noqa: S104  that is what is tested
@@ -376,8 +378,10 @@ async def test_on_loopback_another_host_name_is_refused(served, session) -> None
 
 
 @pytest.mark.parametrize(("path", "name"), [(f"trajectories/{FIRST}", FIRST), ("groups/1", "group-1")])
-async def test_a_file_to_keep_has_all_that_its_page_asks_for_and_runs_nothing_else(served, session, path, name) -> None:
-    """Else it opens empty on a machine without this monitor, or what a sandbox printed runs there."""
+async def test_an_exported_page_contains_all_the_data_it_requests_and_allows_no_other_script(
+    served, session, path, name
+) -> None:
+    """Otherwise it would open empty on a machine without this monitor, or run what a sandbox printed."""
     async with session.get(f"{served[0].url}/api/runs/history/{path}/export") as answer:
         assert answer.status == 200
         assert f"history-{name}.html" in answer.headers["Content-Disposition"]
@@ -398,7 +402,7 @@ async def test_a_file_to_keep_has_all_that_its_page_asks_for_and_runs_nothing_el
         assert base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() in policy[1]
 
 
-async def test_a_file_of_what_is_not_there_is_a_clear_404(served, session) -> None:
+async def test_the_export_of_an_unknown_trajectory_or_group_is_a_clear_404(served, session) -> None:
     for path in ("trajectories/nobody", "groups/99999"):
         assert (await ask(session, served[0], f"/api/runs/-/{path}/export", 404))["error"]
 
@@ -434,7 +438,7 @@ async def test_a_damaged_run_is_shown_as_far_as_it_can_be(tmp_path: Path, sessio
         assert monitor.process.poll() is None
 
 
-async def test_a_run_that_is_removed_ends_its_streams_with_a_clear_word(tmp_path: Path, session) -> None:
+async def test_removing_a_run_ends_its_streams_with_a_clear_message(tmp_path: Path, session) -> None:
     run_dir = tmp_path / "run"
     write_synthetic_run(run_dir, 64)
     with start_monitor(run_dir) as monitor:
@@ -460,7 +464,7 @@ async def test_two_monitors_of_one_run_say_the_same(served, session) -> None:
             assert await ask(session, monitor, url) == await ask(session, second, url)
 
 
-def test_an_address_that_is_taken_is_one_line(served) -> None:
+def test_a_monitor_exits_when_its_port_is_taken(served) -> None:
     monitor, run_dir = served
     with start_monitor(run_dir, "--port", monitor.url.rpartition(":")[2]) as second:
         assert second.process.wait(60) == 2
@@ -470,7 +474,7 @@ def test_an_address_that_is_taken_is_one_line(served) -> None:
 # -- the run does not wait ---------------------------------------------------------------------------------------------
 
 
-async def test_a_monitor_that_is_stopped_in_a_read_holds_nothing_of_the_journal(tmp_path: Path, session) -> None:
+async def test_a_monitor_stopped_during_a_read_does_not_hold_the_journal(tmp_path: Path, session) -> None:
     """It never opens it: the journal's log goes into the database as if nobody read, and no append waits."""
     run_dir = tmp_path / "run"
     settings = JournalSettings(run_id=RUN, max_trajectory_bytes=1 << 17, budget_bytes=8 << 20, dynamic_sampling=True)

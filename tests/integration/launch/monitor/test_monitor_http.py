@@ -111,7 +111,7 @@ async def test_a_cursor_outlives_the_monitor(tmp_path: Path, session):
     assert ("late", 0) in rest
 
 
-async def test_the_page_moves_when_the_run_does(tmp_path: Path, session):
+async def test_the_stream_reports_a_new_phase_of_the_run(tmp_path: Path, session):
     log = EventLog(tmp_path, "driver", "node-0")
     with _monitor(tmp_path) as url:
         async with session.get(f"{url}/api/runs/-/events") as answer:
@@ -148,7 +148,7 @@ async def test_the_terminal_of_an_ended_session_ends(served, session):
         assert [event async for _, event, _ in _messages(answer)] == ["cast", "end"]
 
 
-async def test_what_a_sandbox_printed_stays_data(served, session):
+async def test_the_output_of_a_sandbox_is_served_only_as_data(served, session):
     url, _ = served
     async with session.get(f"{url}/api/runs/-/terminals?watch=hostile") as answer:
         assert answer.content_type == "text/event-stream"
@@ -169,7 +169,7 @@ async def test_every_answer_has_the_strict_policy(served, session, path: str):
     assert "unsafe" not in policy.replace("'wasm-unsafe-eval'", ""), "no markup's script, and no text is run"
 
 
-def test_the_pages_own_files_ask_for_nothing_outside_and_write_no_markup():
+def test_the_static_files_of_the_page_load_nothing_external_and_write_no_markup():
     folder = Path(__file__).parents[4] / "launch" / "pages" / "static"
     for path in filter(Path.is_file, folder.rglob("*")):
         text = path.read_text().replace("http://www.w3.org/2000/svg", "")
@@ -199,7 +199,7 @@ async def test_another_host_name_is_refused(served, session):
     assert (await _get(session, f"{served[0]}/api/runs/-/state", headers={"Host": "localhost:1"})).status == 200
 
 
-async def test_whatever_is_asked_wrongly_is_one_line_of_json(served, session):
+async def test_an_invalid_request_is_answered_with_a_json_error(served, session):
     for path in ("activity?since=5&until=1", "metrics?points=0"):
         answer = await _get(session, f"{served[0]}/api/runs/-/{path}")
         assert answer.status == 400
@@ -236,7 +236,7 @@ def _children(word: str) -> list[int]:
     return [pid for pid in pids if word in Path(f"/proc/{pid}/cmdline").read_text()]
 
 
-async def test_ctrl_c_in_a_terminal_leaves_the_page_to_the_driver(tmp_path: Path):
+async def test_ctrl_c_in_a_terminal_does_not_reach_the_page_process(tmp_path: Path):
     async with run_monitor_process(tmp_path, log=tmp_path / "monitor.log"):
         (page,) = _children(str(tmp_path))
         assert os.getpgid(page) != os.getpgrp()

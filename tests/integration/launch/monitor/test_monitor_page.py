@@ -71,7 +71,7 @@ def only_asked(page: Page, url: str) -> None:
     assert page.errors == []
 
 
-async def test_from_the_address_to_why_the_worst_trajectory_failed(served, page: Page):
+async def test_clicks_lead_from_the_overview_to_the_worst_trajectory_its_tokens_and_its_group(served, page: Page):
     """Overview, worst of the last step, its turns beside its terminal, its tokens, its group."""
     monitor, run_dir = served
     await page.open(monitor.address)
@@ -140,7 +140,7 @@ async def look_at_tokens(page: Page) -> None:
     await assert_drawn(page, "tokens")
 
 
-async def test_every_page_opens_at_both_widths_and_in_both_lights(served, page: Page):
+async def test_every_page_opens_at_both_widths_and_in_both_colour_schemes(served, page: Page):
     monitor, _ = served
     ready = {
         "": "document.querySelectorAll('.curve canvas').length === 6 && document.querySelector('.activity-track path')",
@@ -169,7 +169,7 @@ async def test_every_page_opens_at_both_widths_and_in_both_lights(served, page: 
     only_asked(page, monitor.url)
 
 
-async def test_a_filter_is_in_the_address_and_a_curve_can_be_found(served, page: Page):
+async def test_filters_are_kept_in_the_address_and_curves_can_be_searched(served, page: Page):
     monitor, _ = served
     await page.open(f"{monitor.url}/#/run/{RUN}/trajectories?status=turn_limit")
     await page.wait_until(
@@ -224,7 +224,7 @@ def growing(run_dir: Path, name: str) -> Iterator[CastWriter]:
         yield cast
 
 
-async def test_what_happens_is_seen_at_once_and_nothing_of_it_runs(served, page: Page):
+async def test_new_events_appear_at_once_and_markup_in_them_stays_text(served, page: Page):
     """A new episode's terminal joins the wall and the log; markup that a sandbox prints stays text."""
     monitor, run_dir = served
     log = EventLog(run_dir, "worker-9", "node-0")
@@ -293,7 +293,7 @@ async def test_a_trajectory_and_a_group_open_from_one_file_without_a_network(ser
     assert page.errors == []
 
 
-async def test_a_monitor_that_goes_away_and_comes_back_is_no_more_than_a_quiet_word(served, page: Page):
+async def test_a_page_keeps_its_content_and_reconnects_when_the_monitor_restarts(served, page: Page):
     _, run_dir = served
     with start_monitor(run_dir) as first:
         port = first.url.rpartition(":")[2]
@@ -305,7 +305,7 @@ async def test_a_monitor_that_goes_away_and_comes_back_is_no_more_than_a_quiet_w
         await page.wait_until("!document.querySelector('.pill').innerText.includes('reconnecting')")
 
 
-async def test_a_run_that_is_removed_a_wrong_token_and_damaged_files_are_clear_pages(
+async def test_a_removed_run_a_wrong_token_and_damaged_files_each_show_a_clear_message(
     served, page: Page, tmp_path: Path
 ):
     monitor, run_dir = served

@@ -53,7 +53,7 @@ def read_until(terminal: int, expected: bytes) -> bytes:
     ],
     ids=["q", "Ctrl-C", "SIGTERM"],
 )
-def test_it_ends_and_leaves_the_terminal_as_it_was(
+def test_the_tui_exits_and_restores_the_terminal(
     run_dir: Path, end: Callable[[int, subprocess.Popen[bytes]], object]
 ) -> None:
     terminal, inner = pty.openpty()
@@ -74,19 +74,19 @@ def test_it_ends_and_leaves_the_terminal_as_it_was(
             os.close(inner)
 
 
-def test_without_a_terminal_one_line_says_what_to_do(run_dir: Path) -> None:
+def test_the_tui_without_a_terminal_fails_with_one_line_of_advice(run_dir: Path) -> None:
     done = subprocess.run([*COMMAND, str(run_dir), "--tui"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.splitlines() == ["error: --tui needs a terminal: leave it out for the page, or give --json"]
 
 
-def test_two_wishes_at_once_are_refused(run_dir: Path) -> None:
+def test_json_and_tui_together_are_refused(run_dir: Path) -> None:
     done = run_json("launch.monitor", run_dir, "--tui")
     assert done.exit_code == 2
     assert "give one of them" in done.output["error"]
 
 
-def test_a_run_that_is_not_there_is_one_line_on_the_terminal(tmp_path: Path) -> None:
+def test_a_missing_run_is_reported_in_one_line_on_the_terminal(tmp_path: Path) -> None:
     terminal, inner = pty.openpty()
     with subprocess.Popen(
         [*COMMAND, str(tmp_path / "none"), "--tui"], stdin=inner, stdout=inner, stderr=inner

@@ -64,7 +64,7 @@ async def played_again(trajectory: str) -> None:
     assert done.exit_code == (0 if again["same_verdict"] else 1)
 
 
-async def test_a_run_is_watched_understood_steered_and_handed_on(
+async def test_a_run_can_be_watched_steered_exported_and_replayed(
     mini_runs: MiniRuns, page: Page, tmp_path: Path
 ) -> None:
     run = await asyncio.to_thread(start, mini_runs)

@@ -24,7 +24,7 @@ WORK = LearnerWorkload(TEN_MILLION, (1024,) * 4, all_sampled=True)
 
 
 @pytest.mark.parametrize("recompute", Recompute)
-def test_a_rank_takes_what_its_plan_says(recompute: Recompute, tmp_path: Path) -> None:
+def test_a_rank_uses_as_much_memory_as_its_plan_says(recompute: Recompute, tmp_path: Path) -> None:
     """A process on a CPU, by what it grew from before its first step to the most that it had."""
     build_workload_model(WORK, tmp_path)
     spec = make_spec(str(tmp_path), recompute=recompute, micro_batch_tokens=WORK.tokens)

@@ -22,7 +22,7 @@ def offload_events(run: MiniRun) -> list[Event]:
     return run.events("engine.offloaded", "engine.onloaded")
 
 
-def test_learner_and_engine_alternate_on_the_device_and_the_summary_says_what_it_cost(mini_runs: MiniRuns) -> None:
+def test_learner_and_engine_alternate_on_the_device_and_the_summary_reports_the_cost(mini_runs: MiniRuns) -> None:
     run = mini_runs.start("shared", *SHARED)
     summary = run.succeed()
     assert (summary["steps"], summary["staleness"]["max"]) == (3, 0)
@@ -51,7 +51,7 @@ def test_learner_and_engine_alternate_on_the_device_and_the_summary_says_what_it
 
 
 @pytest.mark.chaos
-def test_deaths_while_an_engine_is_offloaded_leave_no_engine_aside(mini_runs: MiniRuns) -> None:
+def test_an_offloaded_engine_returns_after_the_deaths_of_its_server_and_the_learner(mini_runs: MiniRuns) -> None:
     """The server comes back with the memory; the learner has that until its replacement has published."""
     run = mini_runs.start("shared-deaths", *SHARED)
     run.wait_event("the first rollout", "run.phase", lambda event: event["phase"] == "training")

@@ -85,7 +85,7 @@ def test_no_group_is_opened_that_might_not_fit(mini_runs: MiniRuns, small_disk: 
     goes_on_after_that(run, small_disk, mini_runs)
 
 
-def test_a_disk_that_is_full_at_once_loses_nothing_that_was_acknowledged(mini_runs: MiniRuns, small_disk: Path) -> None:
+def test_a_suddenly_full_disk_loses_no_acknowledged_work(mini_runs: MiniRuns, small_disk: Path) -> None:
     run = mini_runs.start("full", *OPTIONS, runs=small_disk)
     run.wait_step(1)
     fill(small_disk, 0)

@@ -84,7 +84,7 @@ def opened(url: str) -> HTTPResponse:
     return urlopen(url, timeout=60)  # noqa: S310  # the run's own page
 
 
-def test_the_page_shows_the_run_and_a_terminal_of_it_while_it_goes_on(done: FinishedWholeRun) -> None:
+def test_the_page_shows_a_run_and_one_of_its_terminals_while_the_run_is_active(done: FinishedWholeRun) -> None:
     assert f"live monitor: {done.watched.state['run']['url']}" in done.run.stderr
     assert "<title>" in done.watched.page
     assert done.watched.state["run"]["id"] == done.run.path.name
@@ -136,7 +136,7 @@ def test_no_token_with_loss_was_older_than_the_bound(done: FinishedWholeRun) -> 
     assert sum(line["sampled_tokens"] for line in lines) == sampled
 
 
-def test_the_steps_are_those_of_the_metrics_and_of_the_last_checkpoint(done: FinishedWholeRun) -> None:
+def test_the_summary_the_metrics_and_the_last_checkpoint_agree_on_the_steps(done: FinishedWholeRun) -> None:
     lines = read_lines(done.run.path / "metrics.jsonl")
     assert [line["step"] for line in lines] == [1, 2, 3]
     assert done.summary["steps"] == STEPS == read_json(last_checkpoint(done.run.path) / "manifest.json")["step"]
@@ -147,7 +147,7 @@ def test_the_steps_are_those_of_the_metrics_and_of_the_last_checkpoint(done: Fin
     assert clip["low_steps"] == sum(line["clip_low"] > 0 for line in lines)
 
 
-def test_serving_and_training_agree_about_tokens_that_were_sampled_for_nothing_else(done: FinishedWholeRun) -> None:
+def test_serving_and_training_agree_on_tokens_sampled_for_the_parity_check(done: FinishedWholeRun) -> None:
     """By the run's own settings, before its first step: in float32 on both sides the same arithmetic."""
     first, *others = read_lines(done.run.path / "metrics.jsonl")
     assert 0 <= first["parity_check_k3"] < 1e-4
@@ -160,7 +160,7 @@ def test_serving_and_training_agree_about_tokens_that_were_sampled_for_nothing_e
     assert not done.run.events("parity.skipped")
 
 
-def test_the_summary_of_weight_updates_is_what_engines_and_learner_recorded(done: FinishedWholeRun) -> None:
+def test_the_summary_of_weight_updates_matches_the_events_of_engines_and_learner(done: FinishedWholeRun) -> None:
     loads = done.run.events("engine.loaded")
     pauses = [event["pause_ms"] for event in loads]
     weights = done.summary["weights"]
@@ -172,7 +172,7 @@ def test_the_summary_of_weight_updates_is_what_engines_and_learner_recorded(done
     assert len({event["version"] for event in published}) == len(published), "a version was used twice"
 
 
-def test_evaluations_say_what_their_attempts_came_to(done: FinishedWholeRun) -> None:
+def test_evaluation_summaries_match_their_attempts(done: FinishedWholeRun) -> None:
     for name in ("before", "after"):
         attempts = read_attempt_records(done.run.path / "evaluations" / name).values()
         sampled = [each.passed for each in attempts if not each.greedy]
@@ -195,14 +195,14 @@ def test_the_report_opens_without_a_network(done: FinishedWholeRun) -> None:
 
 
 @pytest.mark.slow
-def test_training_again_on_what_was_recorded_gives_the_same_weights(done: FinishedWholeRun) -> None:
+def test_replaying_the_recorded_training_gives_the_same_weights(done: FinishedWholeRun) -> None:
     again = replay_summary(done.run.path)
     assert again["equal"], again
     assert again["steps"] == [1, 2, 3]
 
 
 @pytest.mark.slow
-def test_a_trajectory_s_actions_run_again_and_the_tossed_coin_is_found_out(done: FinishedWholeRun) -> None:
+def test_replaying_a_trajectory_shows_that_its_coin_task_is_flaky(done: FinishedWholeRun) -> None:
     """A dozen replays that all fall alike are one case in two thousand."""
     name = read_lines(done.run.path / "trajectories" / "index.jsonl")[0]["trajectory"]
     again = run_json("launch.replay", f"{done.run.path}/{name}", "--times", 12, "--concurrency", 4)
@@ -213,7 +213,7 @@ def test_a_trajectory_s_actions_run_again_and_the_tossed_coin_is_found_out(done:
     assert {each["observations"] for each in again.output["replays"]} == {again.output["replays"][0]["observations"]}
 
 
-def test_what_is_exported_of_it_reads_as_what_was_sampled(done: FinishedWholeRun, tmp_path: Path) -> None:
+def test_exported_trajectories_read_as_the_sampled_text(done: FinishedWholeRun, tmp_path: Path) -> None:
     """Word by word: a text has many encodings, and the model may have sampled any of them."""
     file, weights = tmp_path / "all.jsonl", max((done.run.path / "weights").glob("v*"))
     exported = run_json("launch.export", done.run.path, "--output", file)
@@ -245,7 +245,7 @@ def test_each_bound_of_the_clip_range_is_at_work(done: FinishedWholeRun, bound: 
     assert wide != narrow, f"{bound} changes nothing"
 
 
-def test_the_monitor_says_of_every_trajectory_what_became_of_it(done: FinishedWholeRun) -> None:
+def test_the_monitor_shows_the_fate_of_every_trajectory(done: FinishedWholeRun) -> None:
     """By what a step said for people, not by the journal, which it never opens."""
     follower = RunFollower(done.run.path)
     follower.load_initial()

@@ -17,7 +17,7 @@ ADAPTED = (
 )
 
 
-def test_a_run_with_adapters_trains_goes_on_and_is_trained_again(mini_runs: MiniRuns) -> None:
+def test_a_run_with_adapters_trains_resumes_and_replays(mini_runs: MiniRuns) -> None:
     run = mini_runs.start("adapters", *ADAPTED, "--steps", "2")
     run.succeed()
     run = mini_runs.resume("adapters", "--steps", "3")
@@ -32,7 +32,7 @@ def test_a_run_with_adapters_trains_goes_on_and_is_trained_again(mini_runs: Mini
     assert replay_summary(run.path)["equal"]
 
 
-def test_engines_take_adapters_alone_and_never_stand_still(mini_runs: MiniRuns) -> None:
+def test_engines_load_adapters_alone_without_a_pause(mini_runs: MiniRuns) -> None:
     """Each start's versions are labelled as such, and what is published is the adapters and nothing else."""
     run = mini_runs.start("alone", *ADAPTED, "--set", "engine.weight_transfer=adapters", "--steps", "2")
     run.succeed()

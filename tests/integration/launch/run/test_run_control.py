@@ -64,7 +64,7 @@ def pause_with_samples_to_come(run: MiniRun) -> list[str]:
     return eventually("a group that waits for samples", attempt)
 
 
-def test_a_person_steers_a_run_to_its_end_and_what_was_changed_holds_after_it(mini_runs: MiniRuns) -> None:
+def test_control_requests_steer_a_run_to_its_end_and_changes_persist_after_a_resume(mini_runs: MiniRuns) -> None:
     run = mini_runs.start("steered", *MANY)
     run.wait_step(1)
 
@@ -125,7 +125,7 @@ def test_a_person_steers_a_run_to_its_end_and_what_was_changed_holds_after_it(mi
     assert "--resume steered" in dead.output["error"]
 
 
-def test_a_run_whose_engine_is_stopped_says_who_waits_for_whom(mini_runs: MiniRuns) -> None:
+def test_a_stalled_run_reports_that_training_waits_for_a_stopped_engine(mini_runs: MiniRuns) -> None:
     run = mini_runs.start("hung", *MANY, "--set", "run.stall_timeout_s=15")
     run.wait_step(1)
     servers, since = run.pids("actors.engines.server.entrypoint"), time.time()

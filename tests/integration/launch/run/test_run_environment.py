@@ -32,7 +32,7 @@ def service(docker_engine: SandboxHost, tmp_path: Path) -> Iterator[str]:
             assert process.wait(60) == 0
 
 
-def test_a_run_trains_on_what_its_agents_did_on_a_services_machine(mini_runs: MiniRuns, service: str) -> None:
+def test_a_run_trains_on_episodes_of_an_environment_service(mini_runs: MiniRuns, service: str) -> None:
     keys = ("--set", "sandbox.provider=environment", "--set", "evaluation.tasks_per_family=0", "--steps", "1")
     run = mini_runs.start("environment", *keys, env={"ENVIRONMENT_URLS": service})
     assert run.succeed()["steps"] == 1

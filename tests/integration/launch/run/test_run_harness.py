@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.ma
 HARNESS = ("--set", f"agent.harness={AGENT}", "--set", "evaluation.tasks_per_family=0", "--steps", "1")
 
 
-def test_a_run_trains_on_what_a_harness_in_its_sandboxes_sampled(mini_runs: MiniRuns) -> None:
+def test_a_run_trains_on_episodes_of_a_harness_in_its_sandboxes(mini_runs: MiniRuns) -> None:
     run = mini_runs.start("harness", *HARNESS)
     assert run.succeed()["steps"] == 1
     finished = run.events("episode.finished")

@@ -42,7 +42,7 @@ def _step(url: str) -> float:
     return float(found[1])
 
 
-def test_the_plan_of_a_run_from_its_own_times_is_within_a_fifth_of_what_it_measured(known: MiniRun) -> None:
+def test_a_plan_based_on_the_times_of_a_run_is_within_a_fifth_of_its_measurements(known: MiniRun) -> None:
     """From what episodes and steps took in this very run, however busy the machine was."""
     trace, config = read_trace(known.path), load_stored_config(known.path)
     planned, steps = forecast_run(config, basis_from_trace(trace, config.rollout)), trace.file.steps
@@ -51,7 +51,7 @@ def test_the_plan_of_a_run_from_its_own_times_is_within_a_fifth_of_what_it_measu
     assert planned.staleness_mean == pytest.approx(trace.measured.staleness_mean, rel=0.2, abs=0.1)
 
 
-def test_every_process_logs_lines_that_say_what_they_are_about(known: MiniRun) -> None:
+def test_every_log_line_carries_the_ids_of_its_subject(known: MiniRun) -> None:
     logs = {path.stem: _lines(path) for path in (known.path / "starts" / "1" / "logs").glob("*.jsonl")}
     assert {"driver", "worker-0-0", "learner-0"} <= set(logs)
     assert all(set(line) >= IDS for lines in logs.values() for line in lines)
@@ -69,7 +69,7 @@ def _lines(path: Path) -> list[dict[str, Any]]:
     return [line for line in found if line is not None]
 
 
-def test_its_timeline_has_what_each_process_was_at(known: MiniRun) -> None:
+def test_the_timeline_shows_the_activity_of_each_process(known: MiniRun) -> None:
     spans = [piece for piece in read_run_timeline(known.path).trace_events() if isinstance(piece, TraceSpan)]
     names = {(span.track.process, span.name) for span in spans}
     assert {("learner", f"step {step}") for step in range(1, STEPS + 1)} <= names

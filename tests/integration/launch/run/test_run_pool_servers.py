@@ -19,7 +19,7 @@ from tests.support.runs.trajectory_accounting import assert_accounting_balances
 pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.slow]
 
 
-async def test_a_run_trains_on_what_its_agents_did_in_a_servers_sandboxes(
+async def test_a_run_trains_on_episodes_in_the_sandboxes_of_a_pool_server(
     mini_runs: MiniRuns, docker_engine: SandboxHost, tmp_path: Path
 ) -> None:
     settings = PoolSettings(f"test-run-{os.getpid()}", "test", 8)
@@ -33,7 +33,7 @@ async def test_a_run_trains_on_what_its_agents_did_in_a_servers_sandboxes(
     assert max(event["started"] for event in counted) >= 16
 
 
-async def test_a_run_s_groups_begin_when_there_is_a_place_for_each_of_their_episodes(
+async def test_groups_begin_when_there_is_a_slot_for_each_of_their_episodes(
     mini_runs: MiniRuns, docker_engine: SandboxHost, tmp_path: Path
 ) -> None:
     """And give the places back: a server with room for one and a half groups is enough for all."""

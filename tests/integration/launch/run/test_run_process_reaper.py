@@ -64,7 +64,7 @@ def test_everything_a_driver_started_ends_with_it_whether_killed_or_done(tmp_pat
 @pytest.mark.parametrize(
     ("how", "swept"), [("waits", "--settle\n"), ("fails", "\n"), ("leaves", None)], ids=["killed", "stopped", "done"]
 )
-def test_what_the_engine_holds_is_swept_unless_all_went_well(tmp_path: Path, how: str, swept: str | None) -> None:
+def test_the_clean_up_command_runs_unless_the_run_succeeded(tmp_path: Path, how: str, swept: str | None) -> None:
     token, folder, note = f"test-{secrets.token_hex(8)}", tmp_path / "temporary", tmp_path / "swept"
     folder.mkdir()
     cleanup = ["/bin/sh", "-c", f'echo "$@" > {note}', "cleanup"]
@@ -94,7 +94,7 @@ with ProcessReaper(token, Path(folder)):
 """
 
 
-def test_a_run_that_another_command_started_is_put_in_order_by_its_own_process_reaper(tmp_path: Path) -> None:
+def test_a_run_started_by_another_command_is_cleaned_up_by_the_reaper_of_the_run(tmp_path: Path) -> None:
     """A clean-up that is killed would leave what its run's reaper alone knows of."""
     outer, inner, note = f"test-{secrets.token_hex(8)}", f"test-{secrets.token_hex(8)}", tmp_path / "swept"
     for name in ("outer", "inner"):
@@ -138,9 +138,7 @@ time.sleep(600)
 
 
 @pytest.mark.parametrize("actor_first", [False, True], ids=["actor alive", "actor killed before"])
-def test_when_the_ray_of_another_machine_ends_nothing_of_the_run_is_left_there(
-    tmp_path: Path, actor_first: bool
-) -> None:
+def test_another_machine_keeps_nothing_of_the_run_after_its_ray_ends(tmp_path: Path, actor_first: bool) -> None:
     """Also where the actor that held the pipe died before: Ray starts another one then, and nothing ends for it."""
     token, folder, note = f"test-{secrets.token_hex(8)}", tmp_path / "scratch", tmp_path / "swept"
     folder.mkdir()
@@ -166,7 +164,7 @@ sys.stdin.read()
 """
 
 
-def test_a_process_that_hides_its_environment_is_known_by_who_started_it_also_when_that_one_is_gone() -> None:
+def test_a_process_that_hides_its_environment_is_identified_by_its_parent_dead_or_alive() -> None:
     """A process that outlives its raylet by a minute, as Ray's agents do."""
     parent = subprocess.Popen(
         [sys.executable, "-c", HIDING], env={"LONGSHORE_RUN_TOKEN": "x2"}, stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -195,7 +193,7 @@ def test_a_foreign_process_is_never_touched() -> None:
         foreign.wait()
 
 
-def test_a_run_whose_process_reaper_was_killed_ends_as_it_would_have(tmp_path: Path) -> None:
+def test_a_run_ends_normally_after_its_process_reaper_was_killed(tmp_path: Path) -> None:
     body = """
 import os, signal, sys
 from pathlib import Path

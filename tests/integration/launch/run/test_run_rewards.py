@@ -15,7 +15,7 @@ from tests.support.runs.trajectory_accounting import assert_accounting_balances
 pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.slow]
 
 
-async def test_a_run_trains_turns_on_a_judges_word_beside_their_episodes_reward(mini_runs: MiniRuns) -> None:
+async def test_a_run_trains_turns_on_judge_votes_in_addition_to_the_episode_reward(mini_runs: MiniRuns) -> None:
     async with serve_fake_judge(GOOD, BAD, GOOD, FaultyReply.REFUSES) as judge:
         keys = {
             "rollout.reward": "tcr",

@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.ma
 SMALL = ("--set", "engine.count=2", "--set", "warm_start.enabled=false", "--set", "evaluation.tasks_per_family=0")
 
 
-def test_each_version_comes_once_to_a_machine_for_all_of_its_engines(mini_runs: MiniRuns) -> None:
+def test_each_version_is_copied_once_to_a_machine_for_all_of_its_engines(mini_runs: MiniRuns) -> None:
     run = mini_runs.start("deltas", "--set", "engine.weight_transfer=delta", *SMALL, "--steps", "2")
     assert run.succeed()["steps"] == 2
     assert_accounting_balances(run.path)
@@ -33,7 +33,7 @@ def test_each_version_comes_once_to_a_machine_for_all_of_its_engines(mini_runs: 
     ],
     ids=" ".join,
 )
-def test_weights_come_by_every_path_and_no_episode_is_lost_for_it(
+def test_weights_arrive_by_every_path_without_losing_an_episode(
     mini_runs: MiniRuns, path: tuple[str, str, str]
 ) -> None:
     chosen = [word for key in path for word in ("--set", key)]

@@ -88,7 +88,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     return Trained(folder, done.output)
 
 
-def test_the_loss_falls_and_the_summary_says_what_was_trained(trained: Trained) -> None:
+def test_the_loss_falls_and_the_summary_describes_the_training(trained: Trained) -> None:
     summary, lines = trained.summary, read_metrics(trained.run)
     assert summary["loss_last"] < 0.6 * summary["loss_first"]
     assert summary["eval_loss_after"] < 0.6 * summary["eval_loss_before"]
@@ -101,7 +101,7 @@ def test_the_loss_falls_and_the_summary_says_what_was_trained(trained: Trained) 
     ]
 
 
-def test_the_folder_is_an_ordinary_one_with_the_loss_that_was_told(trained: Trained) -> None:
+def test_the_model_folder_has_the_reported_held_out_loss(trained: Trained) -> None:
     """In transformers, from the ids and masks of the held-out conversations, with their weights."""
     folder = require_model_files(Path(trained.summary["model"]))
     encoder = ConversationEncoder(load_tokenizer(str(folder)))
@@ -117,7 +117,7 @@ def test_the_folder_is_an_ordinary_one_with_the_loss_that_was_told(trained: Trai
     assert above / tokens == pytest.approx(trained.summary["eval_loss_after"], rel=1e-4)
 
 
-def test_a_run_that_goes_on_ends_in_the_same_bits(trained: Trained, tmp_path: Path) -> None:
+def test_a_resumed_run_ends_with_bitwise_identical_weights(trained: Trained, tmp_path: Path) -> None:
     """From its first checkpoint, with a half of another beside it, as a crash leaves one."""
     run = shutil.copytree(trained.run, tmp_path / "whole")
     for path in (*(run / "checkpoints" / f"step-{step:06d}" for step in (9, 12)), run / "model"):
@@ -143,7 +143,7 @@ def assert_same(summary: dict[str, Any], run: Path, trained: Trained) -> None:
     assert again == whole
 
 
-def test_adapters_appear_alone_too_and_a_run_that_has_ended_puts_its_folders_elsewhere(
+def test_adapters_are_also_written_alone_and_a_finished_run_can_write_to_other_folders(
     trained: Trained, tmp_path: Path
 ) -> None:
     """A folder that somebody keeps files in is left to them."""
@@ -175,7 +175,7 @@ def test_adapters_appear_alone_too_and_a_run_that_has_ended_puts_its_folders_els
     )
 
 
-def test_it_goes_on_on_two_ranks(trained: Trained, tmp_path: Path) -> None:
+def test_a_run_resumes_on_two_ranks(trained: Trained, tmp_path: Path) -> None:
     """Another layout has other bits and the same losses."""
     run = shutil.copytree(trained.run, tmp_path / "whole")
     for path in (*(run / "checkpoints" / f"step-{step:06d}" for step in (6, 9, 12)), run / "model"):
@@ -202,7 +202,7 @@ runpy.run_module("launch.sft", run_name="__main__")
 
 
 @pytest.mark.chaos
-def test_a_run_that_is_killed_goes_on_in_the_same_bits(trained: Trained) -> None:
+def test_a_killed_run_resumes_to_bitwise_identical_weights(trained: Trained) -> None:
     run = trained.folder / "runs" / "killed"
     command = [sys.executable, "-c", KILLED_AT_ITS_SECOND_CHECKPOINT, *trained.options("killed")]
     killed = subprocess.run(command, check=False, capture_output=True, text=True, timeout=600)
@@ -214,7 +214,7 @@ def test_a_run_that_is_killed_goes_on_in_the_same_bits(trained: Trained) -> None
     assert_same(done.output, run, trained)
 
 
-def test_other_data_is_refused_and_leaves_the_run_as_it_was(trained: Trained, tmp_path: Path) -> None:
+def test_resuming_with_changed_data_is_refused(trained: Trained, tmp_path: Path) -> None:
     run = shutil.copytree(trained.run, tmp_path / "whole")
     (run / "summary.json").unlink()
     (run / "data.json").write_text('{"sha256": "another"}')
@@ -222,7 +222,7 @@ def test_other_data_is_refused_and_leaves_the_run_as_it_was(trained: Trained, tm
     assert (done.exit_code, "has changed" in done.output["error"]) == (2, True)
 
 
-def test_bad_data_is_one_line_and_no_run(trained: Trained, tmp_path: Path) -> None:
+def test_malformed_data_is_refused_and_starts_no_run(trained: Trained, tmp_path: Path) -> None:
     data = tmp_path / "data.jsonl"
     data.write_text(talk("alpha", 1) + '{"messages": [{"role": "bot", "content": "x"}]}\n')
     places = ("--model", trained.folder / "model", "--data", data, "--set", f"run.dir={tmp_path / 'runs'}")

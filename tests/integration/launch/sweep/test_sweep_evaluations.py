@@ -49,7 +49,7 @@ def values(summary: dict[str, Any], name: str) -> dict[str, float]:
 
 
 @pytest.mark.slow
-async def test_models_at_urls_are_set_side_by_side_and_one_that_is_not_there_costs_no_other(
+async def test_models_at_urls_are_compared_and_an_unreachable_one_does_not_affect_the_others(
     tasks: Path, tmp_path: Path
 ) -> None:
     def say(request: Request) -> Reply:

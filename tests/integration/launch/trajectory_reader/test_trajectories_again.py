@@ -74,7 +74,7 @@ async def evaluated(tasks: Path, out: Path) -> Path:
     return out
 
 
-async def test_what_an_attempt_did_is_done_again_and_judged_anew(tasks: Path, tmp_path: Path) -> None:
+async def test_a_replay_repeats_the_commands_of_an_attempt_and_grades_it_again(tasks: Path, tmp_path: Path) -> None:
     out = await evaluated(tasks, tmp_path / "out")
 
     code, output = await command("launch.replay", f"{out}/sound/0", "--times", 2, "--concurrency", 2)
@@ -92,7 +92,9 @@ async def test_what_an_attempt_did_is_done_again_and_judged_anew(tasks: Path, tm
     assert (code, output["recorded"]["passed"], output["same"]) == (EXIT_OK, False, True)
 
 
-async def test_tests_that_have_changed_are_found_by_what_the_agent_saw(tasks: Path, tmp_path: Path) -> None:
+async def test_a_replay_blames_the_tests_when_observations_agree_and_verdicts_differ(
+    tasks: Path, tmp_path: Path
+) -> None:
     out = await evaluated(tasks, tmp_path / "out")
     script = tasks / "sound" / "run-tests.sh"
     script.write_text(script.read_text().replace("note.txt", "other.txt"))

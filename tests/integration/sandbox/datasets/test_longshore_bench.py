@@ -18,10 +18,10 @@ every_task = pytest.mark.parametrize("task", [task for task in TASKS if task.fam
 
 
 @every_task
-async def test_right_scores_one_and_almost_right_does_not(pool: SandboxPool, task: Task):
+async def test_the_solution_scores_one_and_near_misses_do_not(pool: SandboxPool, task: Task):
     await assert_scores_tell_solution_from_foils(pool, task)
 
 
 @every_task
-async def test_nothing_done_fails_each_test_by_its_name(pool: SandboxPool, task: Task):
+async def test_an_untouched_container_fails_every_named_test(pool: SandboxPool, task: Task):
     await assert_untouched_container_fails_every_test(pool, task)

@@ -93,7 +93,7 @@ async def test_a_session_lives_over_tcp_and_tls(
 
 
 @pytest.mark.parametrize("folder", ["stranger", "misled"])
-async def test_who_cannot_prove_it_is_not_served_and_an_impostor_is_not_believed(
+async def test_an_unauthenticated_client_and_an_impostor_engine_are_both_rejected(
     folder: str, tls_engine: Callable[[str], str]
 ):
     assert not await asyncio.to_thread(engine_answers, tls_engine(folder))

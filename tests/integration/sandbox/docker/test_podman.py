@@ -85,7 +85,7 @@ async def opened(url: str, host: SandboxHost, of_pid_1: tuple[str, ...] = ()) ->
                 await asyncio.sleep(0.1)
 
 
-async def test_an_image_and_a_session_live_on_podmans_socket(podman: str, docker_engine: SandboxHost):
+async def test_a_session_works_on_the_socket_of_podman(podman: str, docker_engine: SandboxHost):
     async with opened(podman, docker_engine) as session:
         assert (await session.run("cd /bin; x=21; echo here", 30)).output == "here\n"
         assert (await session.run('echo "$PWD $x"', 30)).output == "/bin 21\n"
@@ -98,7 +98,7 @@ cmp /app/answer /tests/expected && echo PASSED test_answer
 
 
 @pytest.mark.parametrize("level", GradingLevel)
-async def test_work_is_graded_there_at_every_level(podman: str, docker_engine: SandboxHost, level: GradingLevel):
+async def test_work_is_graded_on_podman_at_every_level(podman: str, docker_engine: SandboxHost, level: GradingLevel):
     task = Task(
         "t",
         "",
@@ -117,7 +117,7 @@ async def test_work_is_graded_there_at_every_level(podman: str, docker_engine: S
             assert result.score == score, result.log
 
 
-async def test_images_are_built_and_evicted_there_too(podman: str, tmp_path: Path):
+async def test_images_are_built_and_evicted_on_podman_too(podman: str, tmp_path: Path):
     async with DockerEngine(podman) as engine:
         store = await ImageStore.open(engine, ImageSettings(tmp_path, "none"))
         build = ImageBuild({"Dockerfile": f"FROM {NAME}\nLABEL a=b\n".encode()})

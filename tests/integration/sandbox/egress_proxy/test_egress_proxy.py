@@ -137,7 +137,7 @@ async def test_a_package_is_fetched_once_for_all_sandboxes_even_while_it_arrives
         assert again.statistics().fetched == 0, "nothing to fetch: the file is kept"
 
 
-async def test_what_is_not_allowed_is_refused_counted_and_never_asked(tmp_path: Path):
+async def test_a_disallowed_request_is_refused_counted_and_never_forwarded(tmp_path: Path):
     async with index() as served, make_proxy(tmp_path) as opened, namespace() as pid:
         async with opened.opened(pid, ("files.example", "localhost")):
             for url, why in (
@@ -168,7 +168,7 @@ async def test_nothing_is_reachable_before_the_phase_and_after_it(tmp_path: Path
             assert b"refused for its port: this task allows 127.0.0.1 at 1\n" in (await curl(pid, url))[1]
 
 
-async def test_nothing_listens_in_a_process_that_is_no_longer_who_was_meant(tmp_path: Path):
+async def test_the_proxy_does_not_listen_in_a_process_that_fails_the_confirmation(tmp_path: Path):
     async def confirm() -> None:
         assert (await curl(pid, f"{PROXY_ADDRESS}/"))[0] == 7, "it listens before anybody has confirmed"
         raise DockerEngineError("another process")
@@ -180,7 +180,7 @@ async def test_nothing_listens_in_a_process_that_is_no_longer_who_was_meant(tmp_
         assert (await curl(pid, f"{PROXY_ADDRESS}/"))[0] == 7
 
 
-async def test_what_is_personal_is_passed_on_and_never_kept(tmp_path: Path):
+async def test_personal_requests_are_forwarded_and_never_cached(tmp_path: Path):
     async with (
         index() as served,
         make_proxy(tmp_path) as opened,
@@ -209,7 +209,7 @@ async def test_a_tunnel_carries_both_ways(tmp_path: Path):
         assert got == (0, b"x")
 
 
-async def test_a_file_that_breaks_off_is_an_error_for_its_readers_and_is_not_kept(tmp_path: Path):
+async def test_an_incomplete_download_is_an_error_for_its_readers_and_is_not_cached(tmp_path: Path):
     async with (
         index() as served,
         make_proxy(tmp_path) as opened,
@@ -223,7 +223,7 @@ async def test_a_file_that_breaks_off_is_an_error_for_its_readers_and_is_not_kep
         assert not list((tmp_path / "egress_proxy").glob("*.body"))
 
 
-async def test_nonsense_is_answered_and_ends_its_own_connection_only(tmp_path: Path):
+async def test_a_malformed_request_gets_an_error_and_ends_only_that_connection(tmp_path: Path):
     async with (
         index() as served,
         make_proxy(tmp_path) as opened,
@@ -240,7 +240,7 @@ async def test_nonsense_is_answered_and_ends_its_own_connection_only(tmp_path: P
         assert (await curl(pid, f"{PROXY_ADDRESS}/~/http/{served.host}/simple/a/"))[0] == 0
 
 
-async def test_what_is_kept_stays_within_its_bound(tmp_path: Path):
+async def test_the_cache_stays_within_its_size_limit(tmp_path: Path):
     most = int(len(PACKAGE) * 2.5)
     async with index() as served, make_proxy(tmp_path, most_bytes=most) as opened, namespace() as pid:
         async with opened.opened(pid, (served.host,)):

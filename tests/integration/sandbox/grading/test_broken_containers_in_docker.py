@@ -94,13 +94,13 @@ CASES = [
 
 
 @pytest.mark.parametrize(("command", "level"), CASES)
-async def test_a_broken_container_scores_nothing_and_costs_no_replacement(
+async def test_a_broken_container_scores_nothing_and_is_not_replaced(
     pool: SandboxPool, command: str, level: GradingLevel
 ):
     assert not await outcome(pool, command, level)
 
 
-async def test_an_agent_gets_neither_the_stream_of_pid_1_nor_a_say_over_its_limits(pool: SandboxPool):
+async def test_an_agent_can_neither_take_the_stream_of_pid_1_nor_change_its_limits(pool: SandboxPool):
     """With the stream it could read the tests as they arrive, and answer for PID 1."""
     async with pool.acquire(TASK) as session:
         null = (await session.run("stat -Lc '%t:%T %F' /proc/self/fd/0", S)).output
@@ -115,7 +115,7 @@ async def test_an_agent_gets_neither_the_stream_of_pid_1_nor_a_say_over_its_limi
         assert "not permitted" not in (await session.run(f"sleep 60 & ({ask.format('$!')}) 2>&1", S)).output
 
 
-async def test_an_agent_does_not_learn_the_key_with_which_a_stream_to_pid_1_begins(pool: SandboxPool):
+async def test_an_agent_cannot_read_the_key_that_opens_a_stream_to_pid_1(pool: SandboxPool):
     """With the key, output of a tool could be taken for a new client's frames."""
     async with pool.acquire(TASK) as session:
         assert session.spec is not None
@@ -127,7 +127,7 @@ async def test_an_agent_does_not_learn_the_key_with_which_a_stream_to_pid_1_begi
         assert key.decode() not in shown.output
 
 
-async def test_what_is_no_frame_is_not_done_and_the_next_stream_goes_on(pool: SandboxPool):
+async def test_an_invalid_frame_is_not_executed_and_the_next_stream_works(pool: SandboxPool):
     async with pool.acquire(TASK) as session:
         assert session.spec is not None
         whole = init_requests.write_frame(session.next_request(), "/app/forged", b"x")
@@ -141,7 +141,7 @@ async def test_what_is_no_frame_is_not_done_and_the_next_stream_goes_on(pool: Sa
 
 @pytest.mark.slow
 @pytest.mark.parametrize("level", GradingLevel)
-async def test_more_files_than_can_be_removed_in_time_cost_no_replacement_either(
+async def test_a_container_with_more_files_than_can_be_removed_in_time_is_not_replaced_either(
     pool: SandboxPool, level: GradingLevel
 ):
     command = (
@@ -151,11 +151,11 @@ async def test_more_files_than_can_be_removed_in_time_cost_no_replacement_either
 
 
 @pytest.mark.parametrize("level", GradingLevel)
-async def test_the_same_agent_scores_when_it_does_its_task(pool: SandboxPool, level: GradingLevel):
+async def test_an_agent_that_solves_its_task_scores_despite_extra_folders(pool: SandboxPool, level: GradingLevel):
     assert await outcome(pool, f"echo 42 > /app/answer; mkdir -p /tests/a {REWARD}/b", level)
 
 
-async def test_who_waits_is_told_what_the_agent_did(pool: SandboxPool, engine: DockerEngine):
+async def test_a_waiter_on_a_destroyed_sandbox_is_given_the_cause(pool: SandboxPool, engine: DockerEngine):
     async with pool.acquire(TASK) as session:
         session.shell.start("sleep 1000")
         await session.destroy(SandboxDestroyed("more than its disk limit", DestructionCause.DISK))

@@ -103,7 +103,7 @@ async def test_honest_work_scores_one_and_half_of_it_a_half(pool: SandboxPool, g
 
 @pytest.mark.slow
 @pytest.mark.parametrize("attack", [each for each in ATTACKS if each.image_levels == CLEAN], ids=lambda each: each.name)
-async def test_what_needs_a_clean_image_fools_the_image_s_own_python(pool: SandboxPool, attack: Attack):
+async def test_an_attack_that_needs_a_clean_image_fools_the_python_of_the_image(pool: SandboxPool, attack: Attack):
     result = await graded(pool, task_of(GraderKind.PYTEST, GradingLevel.SAME, pool), attack.run)
     assert result is not None
     assert result.all_passed, "the attack has no teeth: that the toolchain's Python resists it proves nothing"
@@ -135,6 +135,6 @@ async def test_a_library_that_the_containers_libc_would_load_is_not_loaded(
     assert (result.score, result.isolation) == (0.0, Isolation.TOOLCHAIN), result.log
 
 
-async def test_there_are_at_least_twenty_attacks_each_of_its_own_name():
+async def test_there_are_at_least_twenty_attacks_with_unique_names():
     names = [attack.name for attack in ATTACKS]
     assert len(set(names)) == len(names) >= 20

@@ -37,7 +37,9 @@ STOCK = {"project": TASK, "harbor": replace(TASK, run_tests=HARBOR, reports=REPO
 
 @pytest.mark.parametrize("level", GradingLevel)
 @pytest.mark.parametrize("stock", STOCK)
-async def test_the_id_of_a_test_is_no_answer(pool: SandboxPool, stock: str, level: GradingLevel):
+async def test_a_program_that_answers_from_the_id_of_its_test_scores_nothing(
+    pool: SandboxPool, stock: str, level: GradingLevel
+):
     task = replace(STOCK[stock], grading=level)
     result = await grade_after(pool, task, f"{OF_THE_ID}; chmod 755 square")
     assert (result.score, result.isolation) == (0.0, isolation_at(level)), result.log
@@ -106,7 +108,7 @@ class Case(unittest.TestCase):
 ONE = 'uv run pytest "$TEST_DIR/test_outputs.py::test_parameter[secret]" "$TEST_DIR/test_outputs.py::Case" -rA'
 
 
-async def test_no_program_of_a_test_s_sees_its_id_its_arguments_or_what_was_printed(pool: SandboxPool):
+async def test_a_program_run_by_a_test_cannot_see_the_id_arguments_or_output_of_the_test(pool: SandboxPool):
     task = replace(TASK, image=python_image(pool.host), tests={"test_outputs.py": SPIED})
     result = await grade_after(pool, task, SPY)
     assert (result.score, result.isolation, len(result.tests)) == (1.0, Isolation.TOOLCHAIN, 3), result.log
@@ -127,7 +129,7 @@ if [ "$ok" = 1 ] && [ -s /app/said ]; then echo PASSED test_spied; else echo FAI
 """
 
 
-async def test_no_program_that_a_script_starts_as_is_written_down_sees_what_it_compares_with(pool: SandboxPool):
+async def test_a_program_started_by_a_script_as_documented_cannot_see_expected_results(pool: SandboxPool):
     tests = {"cases": b"12 secret\n7 secret\n"}
     task = replace(TASK, image=python_image(pool.host), run_tests=SHELL, tests=tests, expected_tests=("test_spied",))
     result = await grade_after(pool, task, SPY)
@@ -166,7 +168,7 @@ echo PASSED test_file
 
 
 @pytest.mark.parametrize(("command", "score"), [(LURKS, 0.0), (WRITES, 1.0)])
-async def test_what_a_program_left_running_is_over_when_its_file_is_looked_at(
+async def test_background_processes_of_a_program_are_dead_before_its_file_is_checked(
     pool: SandboxPool, command: str, score: float
 ):
     task = replace(TASK, image=python_image(pool.host), run_tests=LOOKS, tests={})

@@ -80,7 +80,7 @@ async def test_honest_work_still_scores_with_a_broken_shell_and_poisoned_tools(p
     assert passed, log
 
 
-async def test_tests_that_hang_are_an_outcome_and_are_dead_afterwards(pool: SandboxPool):
+async def test_tests_that_hang_time_out_and_are_dead_afterwards(pool: SandboxPool):
     script = f"#!/bin/sh\nprintf '{FORGED}'\nsleep 1007 & sleep 1007\n"
     hang = Task(id="hang", instruction="", run_tests=script, expected_tests=("test_answer",))
     async with pool.acquire(hang) as session:
@@ -89,7 +89,7 @@ async def test_tests_that_hang_are_an_outcome_and_are_dead_afterwards(pool: Sand
         assert "sleep 1007" not in (await session.run("ps -eo args | grep -v grep", S)).output
 
 
-async def test_tests_that_nobody_waits_for_any_more_are_dead_and_cannot_be_read(pool: SandboxPool):
+async def test_tests_of_a_cancelled_grading_are_dead_and_cannot_be_read(pool: SandboxPool):
     script = "#!/bin/sh\ntouch /app/begun; setsid sleep 1009 & sleep 1009\n"
     hang = Task(id="given-up", instruction="", run_tests=script, tests={"secret": b"42"}, expected_tests=("x",))
     async with pool.acquire(hang) as session, asyncio.TaskGroup() as group:
@@ -125,7 +125,7 @@ async def there(session: SandboxSession, path: str) -> bool:
     return True
 
 
-async def test_a_bash_script_runs_in_a_bash_of_ours_whatever_became_of_the_image_s(pool: SandboxPool):
+async def test_a_bash_script_runs_in_the_bash_of_the_toolchain_when_that_of_the_image_is_removed(pool: SandboxPool):
     script = "#!/usr/bin/env bash\na=(short test summary info)\necho ${a[@]}\necho PASSED $(pwd):test_x\n"
     task = Task(id="bash", instruction="", expected_tests=("/app:test_x",), run_tests=script)
     async with pool.acquire(task) as session:

@@ -73,7 +73,9 @@ WHERE = """
         (GradingLevel.SIBLING, (), {"file", "system", "given", "artifact"}),
     ],
 )
-async def test_what_a_level_sees(pool: SandboxPool, engine: DockerEngine, level, artifacts, seen):
+async def test_each_level_sees_its_share_of_the_agents_files(
+    pool: SandboxPool, engine: DockerEngine, level, artifacts, seen
+):
     files = {"/app/given": b"as it was", "/given": b"x"}
     graded = task(WHERE, level, "file", "system", "given", "artifact", files=files, artifacts=artifacts)
     async with pool.acquire(graded) as session:
@@ -105,7 +107,9 @@ VOLUMES = """
         (GradingLevel.SIBLING, (), {"file", "volume", "tests", "gone"}),
     ],
 )
-async def test_what_a_level_sees_of_an_image_s_volumes(pool: SandboxPool, engine: DockerEngine, level, artifacts, seen):
+async def test_each_level_sees_the_volumes_of_the_image(
+    pool: SandboxPool, engine: DockerEngine, level, artifacts, seen
+):
     """No level leaves a volume behind."""
     lines = ("RUN mkdir /data; touch /data/given", "VOLUME /data /tests")
     build = ImageBuild({"Dockerfile": "\n".join((f"FROM {pool.host.base_image}", *lines, "")).encode()})
@@ -120,7 +124,7 @@ async def test_what_a_level_sees_of_an_image_s_volumes(pool: SandboxPool, engine
             await asyncio.sleep(0.1)
 
 
-async def test_an_artifact_is_as_the_agent_left_it_also_where_it_is_gone_or_behind_a_link(pool: SandboxPool):
+async def test_an_artifact_is_graded_as_the_agent_left_it_even_if_removed_or_behind_a_link(pool: SandboxPool):
     body = """
 [ -e /srv/folder/old ] || echo PASSED removed
 [ -e /srv/file ] || echo PASSED gone
@@ -145,7 +149,7 @@ LINKED = """
 
 
 @pytest.mark.parametrize("level", GradingLevel)
-async def test_an_artifact_that_the_agent_made_a_link_is_what_it_leads_to(pool: SandboxPool, level: GradingLevel):
+async def test_an_artifact_that_the_agent_made_a_link_is_graded_as_its_target(pool: SandboxPool, level: GradingLevel):
     """Otherwise an agent that keeps its work elsewhere would score nothing where only artifacts are copied."""
     build = ImageBuild({"Dockerfile": f"FROM {pool.host.base_image}\nRUN touch /old; ln -s /old /known\n".encode()})
     artifacts, tests = ("/app/answer", "/app/none", "/data", "/known"), ("file", "folder", "image", "nothing")
@@ -160,7 +164,7 @@ async def test_an_artifact_that_the_agent_made_a_link_is_what_it_leads_to(pool: 
 
 
 @pytest.mark.parametrize("leads_to", ["/", "/tests", "/.sbx/bash", "/dev/null", "/app/answer"])
-async def test_a_link_to_what_is_not_the_agents_fails_its_tests(pool: SandboxPool, leads_to: str):
+async def test_an_artifact_with_a_forbidden_link_target_fails_its_tests(pool: SandboxPool, leads_to: str):
     graded = task("echo PASSED x\n", GradingLevel.ARTIFACTS, "x", artifacts=("/app/answer",))
     async with pool.acquire(graded) as session:
         await session.run(f"ln -s {leads_to} /app/answer", S)
@@ -174,7 +178,9 @@ BEGINS = '[ "$PWD" = / ] && echo PASSED root || echo PASSED inside\n'
 
 @pytest.mark.parametrize(("deep", "seen"), [(1, "inside"), (14, "inside"), (17, "root"), (30, "root")])
 @pytest.mark.parametrize("level", [GradingLevel.SAME, GradingLevel.COMMIT])
-async def test_the_tests_begin_in_one_place_however_far_its_links_lead(pool: SandboxPool, level, deep: int, seen: str):
+async def test_the_tests_begin_in_the_same_folder_with_and_without_a_copy(
+    pool: SandboxPool, level, deep: int, seen: str
+):
     """A copy lacks paths that are too deep for a program to name, so the agent's own container must behave alike."""
     graded = task(BEGINS, level, "root", "inside")
     name, half = "n" * 240, deep // 2
@@ -192,7 +198,7 @@ if diff <(cat /app/answer) <(cat "$TEST_DIR/expected") > /dev/null; then echo PA
 """
 
 
-async def test_what_a_shell_takes_for_given_in_dev_is_as_the_daemon_made_it(pool: SandboxPool):
+async def test_tampering_with_device_files_does_not_pass_a_wrong_answer(pool: SandboxPool):
     graded = task(COMPARES, GradingLevel.SAME, "x", tests={"expected": b"right\n"})
     graded = replace(graded, run_tests=graded.run_tests.replace("#!/bin/sh", "#!/bin/bash"))
     folder = "rm -rf /dev/fd; mkdir /dev/fd; for n in $(seq 0 255); do echo same > /dev/fd/$n; done"
@@ -210,7 +216,7 @@ async def test_what_a_shell_takes_for_given_in_dev_is_as_the_daemon_made_it(pool
 
 
 @pytest.mark.parametrize("level", GradingLevel)
-async def test_an_image_s_healthcheck_does_not_run_beside_its_tests(pool: SandboxPool, level: GradingLevel):
+async def test_the_healthcheck_of_an_image_does_not_run_during_its_tests(pool: SandboxPool, level: GradingLevel):
     check = "HEALTHCHECK --interval=1s CMD touch /app/checked"
     build = ImageBuild({"Dockerfile": f"FROM {pool.host.base_image}\n{check}\n".encode()})
     body = "\nsleep 3; [ -e /app/checked ] || echo PASSED unchecked\n"
@@ -220,7 +226,7 @@ async def test_an_image_s_healthcheck_does_not_run_beside_its_tests(pool: Sandbo
         assert result.all_passed, result.log
 
 
-async def test_a_sibling_speaks_with_the_live_service_and_sees_none_of_its_processes(pool: SandboxPool):
+async def test_a_sibling_reaches_the_live_service_and_sees_none_of_its_processes(pool: SandboxPool):
     body = """
 [ "$(wget -q -O - http://127.0.0.1:8123/page)" = hello ] && echo PASSED live
 ps -o args | grep -q '[h]ttpd' || echo PASSED apart
@@ -235,7 +241,7 @@ ps -o args | grep -q '[h]ttpd' || echo PASSED apart
 
 
 @pytest.mark.parametrize("level", BESIDE)
-async def test_a_container_that_is_gone_is_named_by_its_cause(pool: SandboxPool, level: GradingLevel):
+async def test_grading_in_a_removed_container_fails_with_the_cause(pool: SandboxPool, level: GradingLevel):
     graded = task("", level, "x")
     async with pool.acquire(graded) as session:
         await pool.engine.remove(session.container)
@@ -243,7 +249,7 @@ async def test_a_container_that_is_gone_is_named_by_its_cause(pool: SandboxPool,
             await grade_sandbox(session, graded)
 
 
-async def test_artifacts_that_are_too_large_or_no_files_fail_their_tests(pool: SandboxPool, monkeypatch):
+async def test_artifacts_that_are_too_large_or_of_another_file_type_fail_their_tests(pool: SandboxPool, monkeypatch):
     graded = task("echo PASSED x", GradingLevel.ARTIFACTS, "x", artifacts=("/app",))
     monkeypatch.setattr(carried_files, "MAX_ARTIFACT_BYTES", 1 << 20)
     for command, why in (
@@ -278,7 +284,7 @@ async def test_report_files_are_read_and_old_ones_are_not(pool: SandboxPool):
         assert (fraction.score, fraction.reward, fraction.all_passed) == (0.25, 0.25, False)
 
 
-async def test_a_pass_whose_commands_touched_the_tests_is_shown_and_a_failure_is_not(pool: SandboxPool):
+async def test_a_pass_with_commands_that_touched_the_tests_is_flagged_and_a_failure_is_not(pool: SandboxPool):
     graded = task("[ -e /app/x ] && echo PASSED x || echo FAILED x", GradingLevel.SAME, "x")
     commands = ("touch /app/x", "ls /tests")
     async with pool.acquire(graded) as session:
@@ -294,7 +300,7 @@ def another_users(command: str) -> str:
     return f"setpriv --reuid=65534 --regid=65534 --clear-groups {command} & until {runs}; do sleep 0.02; done"
 
 
-async def test_what_another_user_runs_is_killed_from_the_host_where_pid_1_may_not(
+async def test_processes_of_another_user_are_killed_from_the_host_when_pid_1_may_not_kill_them(
     docker_engine: SandboxHost, monkeypatch
 ):
     monkeypatch.setattr(container_template, "BASE_CAPABILITIES", NO_KILL)
@@ -307,7 +313,7 @@ async def test_what_another_user_runs_is_killed_from_the_host_where_pid_1_may_no
 
 
 @pytest.mark.slow
-async def test_a_grade_falls_back_to_the_host_by_itself(docker_engine: SandboxHost, monkeypatch):
+async def test_grading_falls_back_to_killing_processes_from_the_host(docker_engine: SandboxHost, monkeypatch):
     monkeypatch.setattr(container_template, "BASE_CAPABILITIES", NO_KILL)
     graded = task("ps -o args | grep -q '[s]leep 1010' || echo PASSED x", GradingLevel.SAME, "x")
     async with SandboxPool(PoolSettings("no-kill", "test", 1), docker_engine) as pool, pool.acquire(graded) as session:
@@ -319,7 +325,7 @@ async def test_a_grade_falls_back_to_the_host_by_itself(docker_engine: SandboxHo
             await grade_sandbox(session, graded)
 
 
-async def test_a_container_is_thawed_whatever_happened_meanwhile(pool: SandboxPool):
+async def test_a_paused_container_is_resumed_after_an_error(pool: SandboxPool):
     async with pool.acquire(task("", GradingLevel.COMMIT, "x")) as session:
         with pytest.raises(RuntimeError):
             async with pause_container(pool.engine, session.container):
@@ -346,7 +352,9 @@ async def test_a_cancelled_copy_leaves_neither_image_nor_frozen_container(pool: 
 
 
 @pytest.mark.parametrize("level", BESIDE)
-async def test_a_container_that_cannot_be_frozen_is_graded_unless_it_must_live(pool: SandboxPool, monkeypatch, level):
+async def test_a_container_that_cannot_be_paused_is_graded_except_at_the_sibling_level(
+    pool: SandboxPool, monkeypatch, level
+):
     """A running process could change a file while the daemon reads it."""
     real, unfrozen = DockerContainer.pause, set[str]()
 

@@ -88,7 +88,7 @@ done
 """
 
 
-async def test_variables_of_an_image_that_lead_to_the_agents_files_lead_the_toolchains_programs_nowhere(
+async def test_image_variables_that_lead_to_agent_files_do_not_affect_programs_of_the_toolchain(
     pool: SandboxPool,
 ):
     tests = {"test_outputs.py": b"import os\ndef test_ran(): assert not os.path.exists('/app/ran')\n" + TESTS}

@@ -89,7 +89,9 @@ CHEATS = {
 @pytest.mark.parametrize("level", GradingLevel)
 @pytest.mark.parametrize("stock", TASKS)
 @pytest.mark.parametrize("cheat", CHEATS)
-async def test_a_link_among_the_tests_is_no_answer(pool: SandboxPool, cheat: str, stock: str, level: GradingLevel):
+async def test_a_link_to_a_file_of_the_tests_does_not_count_as_an_answer(
+    pool: SandboxPool, cheat: str, stock: str, level: GradingLevel
+):
     task = replace(TASKS[stock], grading=level)
     if cheat == "what a test will write":
         task = replace(task, tests={"test_outputs.py": WRITES})
@@ -99,14 +101,18 @@ async def test_a_link_among_the_tests_is_no_answer(pool: SandboxPool, cheat: str
 
 @pytest.mark.parametrize("level", GradingLevel)
 @pytest.mark.parametrize("link", ["/dev/stdout", "/proc/self/fd/1", "/var/log/x"])
-async def test_what_the_test_prints_is_no_answer(pool: SandboxPool, link: str, level: GradingLevel):
+async def test_a_link_to_the_output_of_a_test_does_not_count_as_an_answer(
+    pool: SandboxPool, link: str, level: GradingLevel
+):
     task = replace(PROJECT_TASK, grading=level, tests={"test_outputs.py": PRINTS})
     result = await grade_after(pool, task, f"ln -s /dev/stdout /var/log/x; ln -s {link} answer")
     assert (result.score, result.isolation) == (0.0, isolation_at(level)), result.log
 
 
 @pytest.mark.parametrize("level", GradingLevel)
-async def test_what_the_script_writes_is_no_answer(pool: SandboxPool, level: GradingLevel):
+async def test_a_link_to_a_file_written_by_the_script_does_not_count_as_an_answer(
+    pool: SandboxPool, level: GradingLevel
+):
     task = replace(PROJECT_TASK, grading=level, run_tests=COMPARES, tests={"expected.txt": EXPECTED})
     result = await grade_after(pool, task, "ln -s /logs/verifier/wanted.txt answer")
     assert (result.score, result.isolation) == (0.0, isolation_at(level)), result.log
@@ -114,7 +120,7 @@ async def test_what_the_script_writes_is_no_answer(pool: SandboxPool, level: Gra
 
 
 @pytest.mark.parametrize("level", GradingLevel)
-async def test_the_log_names_what_was_removed(pool: SandboxPool, level: GradingLevel):
+async def test_the_log_names_the_removed_links(pool: SandboxPool, level: GradingLevel):
     result = await grade_after(pool, replace(PROJECT_TASK, grading=level), CHEATS["file"])
     assert "[links that lead, or may come to lead, to the tests' hidden files were removed: /app/answer]" in result.log
 
@@ -144,7 +150,7 @@ def test_links():
 
 @pytest.mark.parametrize("level", GradingLevel)
 @pytest.mark.parametrize("stock", TASKS)
-async def test_an_agent_s_own_links_stay(pool: SandboxPool, stock: str, level: GradingLevel):
+async def test_harmless_links_of_an_agent_are_kept(pool: SandboxPool, stock: str, level: GradingLevel):
     own = {"test_outputs.py": TESTS + LINKS, "expected.txt": EXPECTED}
     task = replace(TASKS[stock], grading=level, tests=own, expected_tests=("test_answer", "test_links"))
     result = await grade_after(pool, task, HONEST)
@@ -152,7 +158,7 @@ async def test_an_agent_s_own_links_stay(pool: SandboxPool, stock: str, level: G
     assert "links that" not in result.log
 
 
-async def test_a_box_with_more_links_than_are_looked_at_in_time_scores_nothing(pool: SandboxPool, monkeypatch):
+async def test_a_sandbox_with_more_links_than_can_be_checked_in_time_scores_nothing(pool: SandboxPool, monkeypatch):
     monkeypatch.setattr("sandbox.grading.containers.symlink_guard.LIMIT_S", 0.0)
     result = await grade_after(pool, PROJECT_TASK, "printf 'the answer is 42\\n' > answer")
     assert result.score == 0.0
@@ -164,7 +170,7 @@ MADE_SINCE = """find / \\( -path /proc -o -path /sys -o -path /dev -o -path /.sb
 
 
 @pytest.mark.parametrize("stock", TASKS)
-async def test_a_grading_leaves_nothing_that_the_next_could_be_passed_with(pool: SandboxPool, stock: str):
+async def test_a_grading_leaves_nothing_that_helps_to_pass_the_next_one(pool: SandboxPool, stock: str):
     task = replace(TASKS[stock], tests={"test_outputs.py": WRITES})
     async with pool.acquire(task) as session:
         await session.run("printf wrong > /app/answer; touch /app/before", S)
@@ -191,6 +197,6 @@ def test_answer(tmp_path):
 """
 
 
-async def test_a_pytest_that_the_tests_start_as_nobody_has_its_temporary_folder(pool: SandboxPool):
+async def test_a_pytest_that_the_tests_start_as_user_nobody_has_a_temporary_folder(pool: SandboxPool):
     result = await grade_after(pool, replace(PROJECT_TASK, tests={"test_outputs.py": AS_NOBODY}), "true")
     assert result.score == 1.0, result.log

@@ -71,7 +71,9 @@ async def leave(session: SandboxSession, *commands: str) -> None:
     ],
     ids=["server", "job that ends later", "process", "key in a home", "pipe"],
 )  # fmt: skip
-async def test_what_runs_is_tested_as_it_runs(pool: SandboxPool, commands: tuple[str, ...], body: str):
+async def test_running_processes_of_the_agent_are_tested_as_they_run(
+    pool: SandboxPool, commands: tuple[str, ...], body: str
+):
     task = live(body, "x")
     async with pool.acquire(task) as session:
         await leave(session, *commands)
@@ -116,7 +118,7 @@ async def test_a_sandbox_goes_on_after_it_has_been_graded(pool: SandboxPool):
         assert (await grade_sandbox(session, task)).score == 1.0
 
 
-async def test_no_shell_starts_among_the_tests(pool: SandboxPool):
+async def test_shells_of_the_agent_cannot_see_the_tests_while_they_run(pool: SandboxPool):
     task = live("touch /app/started; sleep 3; echo PASSED x", "x")
     async with pool.acquire(task) as session, asyncio.TaskGroup() as group:
         early, late = session.open_shell(), session.open_shell()
@@ -156,7 +158,7 @@ def without_engine_filter(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("attack", ON_PROCESS)
 @pytest.mark.usefixtures("without_engine_filter")
-async def test_nothing_is_read_from_a_process_of_the_tests(pool: SandboxPool, attack: str):
+async def test_an_agent_cannot_read_from_processes_of_the_tests(pool: SandboxPool, attack: str):
     task = live(UNDER_ATTACK, "attacked", tests={"expected": TESTS.encode()})
     task = replace(task, pids=task.pids - 1)  # so that no warm sandbox is used
     async with pool.acquire(task) as session:
@@ -200,7 +202,7 @@ ON_FOLDERS = {
 
 @pytest.mark.parametrize("attack", ON_FOLDERS)
 @pytest.mark.usefixtures("without_engine_filter")
-async def test_no_reward_is_written_for_the_tests(pool: SandboxPool, attack: str):
+async def test_an_agent_cannot_write_the_reward_of_the_tests(pool: SandboxPool, attack: str):
     task = live(WRITES, reports=(REWARD,))
     task = replace(task, pids=task.pids - 1)  # so that no warm sandbox is used
     async with pool.acquire(task) as session:
@@ -245,7 +247,7 @@ async def test_a_user_namespace_and_a_mount_are_refused(pool: SandboxPool, witho
         assert said == [f"{name} -1 {errno.ENOSYS if name == 'clone3' else errno.EPERM}" for name in tries]
 
 
-async def test_a_container_that_may_not_mount_is_named_with_what_to_do(pool: SandboxPool):
+async def test_a_container_that_may_not_mount_private_folders_is_refused(pool: SandboxPool):
     task = live("echo PASSED x", "x")
     async with pool.acquire(replace(task, grading=GradingLevel.SAME)) as session:
         with pytest.raises(UserError, match="may not mount private folders"):
@@ -253,7 +255,7 @@ async def test_a_container_that_may_not_mount_is_named_with_what_to_do(pool: San
         assert (await session.run("echo alive", S)).output == "alive\n"
 
 
-async def test_what_tests_run_as_nobody_lets_an_agent_see_them(pool: SandboxPool):
+async def test_a_program_that_tests_run_as_user_nobody_exposes_the_tests_to_an_agent(pool: SandboxPool):
     """A limit of the level, which docs/grading.md names: without the tests' capability nothing protects a process."""
     body = "touch /app/go; start-stop-daemon -S -q -c 65534:65534 -x /usr/bin/perl -- -e 'sleep 5'; echo PASSED x"
     task = live(body, "x", tests={"expected": TESTS.encode()})

@@ -67,7 +67,7 @@ async def test_the_oracle_scores_one_and_doing_nothing_does_not(pool: SandboxPoo
         assert (solved.level, solved.reward) == (level, 1.0 if task.reports else None)
 
 
-async def test_what_the_toolchain_lacks_is_named_in_the_log_and_passes_nothing(pool: SandboxPool):
+async def test_a_package_missing_from_the_toolchain_is_named_in_the_log_and_passes_nothing(pool: SandboxPool):
     task = stock("project", GradingLevel.SAME)
     more = Task(
         "more",
@@ -82,7 +82,7 @@ async def test_what_the_toolchain_lacks_is_named_in_the_log_and_passes_nothing(p
         assert (result.score, result.isolation) == (0.0, Isolation.IMAGE)
 
 
-async def test_an_agent_finds_none_of_it_on_its_path_and_can_alter_none_of_it(pool: SandboxPool):
+async def test_an_agent_neither_finds_the_toolchain_on_its_path_nor_can_change_it(pool: SandboxPool):
     async with pool.acquire(Task("look", "")) as session:
         found = await session.run(
             "for p in uv uvx pytest apt-get; do command -v $p; done | grep sbx; env | grep -c UV_", S

@@ -22,7 +22,9 @@ BROUGHT = {"pyproject.toml": b"[tool.ruff]\nline-length = 100\n", "setup.cfg": b
 @pytest.mark.parametrize("level", [GradingLevel.SAME, GradingLevel.COMMIT], ids=str)
 @pytest.mark.parametrize("make", [harbor_task, project_task])
 @pytest.mark.parametrize("brought", BROUGHT)
-async def test_an_agent_s_settings_stand_in_for_no_others(pool: SandboxPool, make, brought: str, level: GradingLevel):
+async def test_settings_of_an_agent_do_not_configure_the_tests(
+    pool: SandboxPool, make, brought: str, level: GradingLevel
+):
     task = make(level, python_image(pool.host))
     task = replace(task, tests={**task.tests, brought: BROUGHT[brought]})
     for command, score in ((SETTINGS, 0.0), (SOLUTION, 1.0)):

@@ -55,7 +55,9 @@ async def scored(pool: SandboxPool, task: Task, command: str) -> tuple[float, Is
 
 
 @pytest.mark.parametrize("level", LEVELS)
-async def test_a_script_ends_where_its_environment_or_installer_cannot_be_made(pool: SandboxPool, level: GradingLevel):
+async def test_a_script_fails_when_links_take_the_place_of_its_environment_or_installer(
+    pool: SandboxPool, level: GradingLevel
+):
     task = environment_task(level, python_image(pool.host))
     for link in (ours_to_script, ours_to_installed):
         _, _, log = await scored(pool, replace(task, run_tests="#!/bin/bash\necho PID=$$\n"), link(1))
@@ -75,7 +77,7 @@ source $HOME/.local/bin/env
 
 
 @pytest.mark.parametrize("level", LEVELS)
-async def test_a_helper_of_the_tests_sources_nothing_of_the_agent_s(pool: SandboxPool, level: GradingLevel):
+async def test_a_helper_of_the_tests_sources_no_files_of_the_agent(pool: SandboxPool, level: GradingLevel):
     task = project_task(level, python_image(pool.host))
     script = '#!/bin/bash\nsource "$TEST_DIR/setup-uv-pytest.sh"\nuv run pytest "$TEST_DIR/test_outputs.py" -rA\n'
     helped = replace(task, run_tests=script, tests={**task.tests, "setup-uv-pytest.sh": HELPER})
@@ -97,7 +99,7 @@ done; echo wrong > /app/answer"""
 
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("make", [harbor_task, project_task])
-async def test_a_package_of_tests_has_no_module_of_the_agent_s_in_the_place_of_another(
+async def test_modules_of_the_agent_do_not_shadow_others_in_a_package_of_tests(
     pool: SandboxPool, make, level: GradingLevel
 ):
     task = make(level, python_image(pool.host))
@@ -118,7 +120,7 @@ echo 'raise SystemExit("built")' > /app/backend.py
 """
 
 
-async def test_nothing_of_an_agent_s_project_is_built_where_the_tests_have_a_network(pool: SandboxPool):
+async def test_the_project_of_an_agent_is_not_built_when_the_tests_have_a_network(pool: SandboxPool):
     online = TaskNetwork(verify=NetworkMode.FULL)
     task = replace(project_task(GradingLevel.SAME, python_image(pool.host)), network=online)
     score, isolation, log = await scored(pool, task, f"{PROJECT}{SOLUTION}")

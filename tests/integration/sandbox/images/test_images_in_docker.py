@@ -82,7 +82,7 @@ async def test_a_build_that_hangs_ends_at_its_time_and_leaves_nothing(
             await asyncio.sleep(0.1)
 
 
-async def test_eviction_takes_the_oldest_and_never_what_is_reserved_or_used(
+async def test_eviction_removes_unused_images_and_never_reserved_or_used_ones(
     docker_engine: SandboxHost, engine: DockerEngine, store: ImageStore
 ):
     old, reserved, used, late = (from_base(docker_engine, f"RUN echo {n} > /n") for n in range(4))
@@ -109,7 +109,7 @@ async def test_an_evicted_image_is_made_again_when_it_is_asked_for(docker_engine
     assert store.statistics().built == 2
 
 
-async def test_two_processes_worth_of_stores_build_an_image_once(
+async def test_several_image_stores_build_an_image_once(
     docker_engine: SandboxHost, engine: DockerEngine, tmp_path: Path
 ):
     settings = ImageSettings(tmp_path, docker_engine.base_image)
@@ -122,7 +122,7 @@ async def test_two_processes_worth_of_stores_build_an_image_once(
     assert len(await stores[0].prune(0)) == 1
 
 
-async def test_a_root_file_system_is_taken_in_and_an_unknown_name_is_the_registrys_fault(
+async def test_a_root_file_system_is_imported_and_an_unknown_image_fails_to_pull(
     engine: DockerEngine, store: ImageStore, tmp_path: Path
 ):
     name = f"longshore/test-import:{uuid.uuid4().hex}"

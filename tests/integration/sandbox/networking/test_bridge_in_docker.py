@@ -96,7 +96,7 @@ async def sees_world(session: SandboxSession) -> bool:
     return (await session.run(ASK, S)).output == "the world"
 
 
-async def test_full_is_the_bridge_and_each_phase_has_its_own_in_the_same_shell(bridged: Bridged):
+async def test_network_full_uses_the_bridge_and_each_phase_has_a_separate_network(bridged: Bridged):
     script = f"[[ $({ASK}) == 'the world' ]] && echo PASSED it || echo FAILED it\n"
     reached = f"#!/bin/bash\necho short test summary info; {script}"
     full = TaskNetwork(agent=NetworkMode.FULL, verify=NetworkMode.FULL)

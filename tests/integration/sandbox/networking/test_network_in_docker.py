@@ -77,7 +77,7 @@ def service(**facts: object) -> TaskService:
     return dataclasses.replace(TaskService("web", command=SERVER), **facts)
 
 
-async def test_services_answer_under_their_names_nothing_else_does_and_all_is_removed(
+async def test_only_services_answer_on_the_network_and_everything_is_removed_afterwards(
     engine: DockerEngine, docker_engine: SandboxHost, images: ImageStore, networks: SandboxNetworks
 ):
     settings = TaskServiceSettings(docker_engine.toolchain, {POOL_LABEL: f"test-{os.getpid()}"}, 3600)
@@ -140,7 +140,7 @@ async def test_a_service_that_does_not_start_is_named_and_leaves_nothing(
     assert not await engine.containers(settings.labels)
 
 
-async def test_a_service_ends_by_itself_when_everyone_who_knew_of_it_is_dead(
+async def test_a_service_ends_by_itself_after_its_maximum_lifetime(
     engine: DockerEngine, docker_engine: SandboxHost, images: ImageStore, networks: SandboxNetworks
 ):
     labels = {POOL_LABEL: f"test-ends-{os.getpid()}"}
@@ -151,7 +151,9 @@ async def test_a_service_ends_by_itself_when_everyone_who_knew_of_it_is_dead(
 
 
 @pytest.mark.slow
-async def test_more_private_networks_than_an_engines_own_ranges_have(networks: SandboxNetworks, engine: DockerEngine):
+async def test_more_private_networks_can_exist_than_the_default_ranges_of_an_engine_allow(
+    networks: SandboxNetworks, engine: DockerEngine
+):
     before = await engine.inventory()
 
     async def hold(all_made: asyncio.Barrier) -> None:

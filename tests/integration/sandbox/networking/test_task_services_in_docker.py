@@ -90,7 +90,7 @@ async def test_a_tasks_services_answer_its_agent_and_its_tests_at_every_level(
         assert (await grade_sandbox(session, task)).all_passed
 
 
-async def test_what_is_left_of_a_pool_is_not_counted_among_what_others_have(
+async def test_resources_of_a_pool_are_not_counted_among_those_of_others(
     pool: SandboxPool, engine: DockerEngine, before: DockerInventory
 ):
     async with pool.acquire(TASK):
@@ -101,7 +101,7 @@ async def test_what_is_left_of_a_pool_is_not_counted_among_what_others_have(
     assert not elsewhere.networks - before.networks
 
 
-async def test_what_a_run_beside_it_has_is_no_leak_of_a_run(
+async def test_resources_of_a_concurrent_run_are_not_counted_as_leaks(
     pool: SandboxPool, engine: DockerEngine, before: DockerInventory
 ):
     """Otherwise each of two concurrent runs would fail because of the other."""
@@ -128,7 +128,9 @@ async def test_two_sessions_of_a_task_have_services_of_their_own(pool: SandboxPo
         assert one.spec.network != other.spec.network
 
 
-async def test_a_task_without_either_costs_no_network_and_no_proxy(engine: DockerEngine, docker_engine: SandboxHost):
+async def test_a_task_without_services_or_network_creates_no_network_and_no_proxy(
+    engine: DockerEngine, docker_engine: SandboxHost
+):
     there = await engine.inventory()
     async with SandboxPool(PoolSettings(f"plain-{os.getpid()}", "test", 1), docker_engine) as plain:
         async with plain.acquire(Task(id="t", instruction="")) as session:
@@ -151,7 +153,7 @@ async def test_a_task_without_either_costs_no_network_and_no_proxy(engine: Docke
     ],
     ids=["service ends", "no image", "too many", "no image of its own", "setup", "odd folder"],
 )  # fmt: skip
-async def test_what_cannot_be_opened_leaves_nothing(
+async def test_a_session_that_cannot_be_opened_leaves_nothing_behind(
     pool: SandboxPool, before: DockerInventory, change: dict[str, Any], error: type[Exception] | None
 ):
     live = pool.statistics().live
@@ -195,7 +197,7 @@ async def test_a_session_with_services_never_comes_from_the_warm_pool_nor_goes_t
             assert warm.statistics().warm_hits == 1
 
 
-async def test_the_agent_behind_the_proxy_reaches_what_its_task_lists_and_nothing_else(
+async def test_an_agent_behind_the_proxy_reaches_only_the_hosts_that_its_task_lists(
     pool: SandboxPool, before: DockerInventory
 ):
     async with answering(b"let through") as address:
@@ -247,7 +249,7 @@ async def test_tests_have_their_own_network_and_the_agents_shell_goes_on(
                 assert (await session.run("echo $kept", S)).output == "yes\n"
 
 
-async def test_an_agent_that_takes_the_proxys_place_has_failed_and_costs_no_replacement(pool: SandboxPool):
+async def test_an_agent_that_occupies_the_address_of_the_proxy_is_blamed_for_the_failure(pool: SandboxPool):
     task = dataclasses.replace(
         TASK, services=(), network=TaskNetwork(verify=PROXY), grading=GradingLevel.SIBLING, artifacts=("/app",)
     )
@@ -261,7 +263,7 @@ async def test_an_agent_that_takes_the_proxys_place_has_failed_and_costs_no_repl
             await grade_sandbox(session, task)
 
 
-async def test_a_build_behind_the_proxy_and_a_broken_one_that_is_told_by_its_last_lines(
+async def test_a_build_reaches_the_proxy_and_a_broken_build_is_reported_with_its_last_lines(
     pool: SandboxPool, before: DockerInventory
 ):
     def task(run: str, mode: NetworkMode) -> Task:
@@ -283,7 +285,9 @@ async def test_a_build_behind_the_proxy_and_a_broken_one_that_is_told_by_its_las
     assert "what it said last" in proofs[2].why
 
 
-async def test_full_without_a_bridge_is_the_proxy_to_every_public_host(pool: SandboxPool, before: DockerInventory):
+async def test_network_full_without_a_bridge_is_the_proxy_and_refuses_private_addresses(
+    pool: SandboxPool, before: DockerInventory
+):
     task = dataclasses.replace(TASK, services=(), network=TaskNetwork(agent=FULL))
     with socket.socket() as nobody:
         nobody.bind((PROXY_HOST, 0))

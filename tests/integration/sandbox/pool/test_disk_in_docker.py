@@ -30,7 +30,7 @@ async def bound_of(engine: DockerEngine, host: SandboxHost) -> DiskBound:
     return await probe_disk_bound(engine, ContainerSpec(host.base_image, host.toolchain, {}, ("/.sbx/init",)))
 
 
-async def test_the_host_says_by_what_means_it_bounds_the_disk_and_leaves_nothing(
+async def test_the_reported_disk_bound_matches_the_behaviour_of_the_daemon(
     engine: DockerEngine, docker_engine: SandboxHost
 ):
     bound = await bound_of(engine, docker_engine)
@@ -42,7 +42,7 @@ async def test_the_host_says_by_what_means_it_bounds_the_disk_and_leaves_nothing
             await engine.create(spec)
 
 
-async def test_a_sandbox_that_is_watched_ends_when_it_has_written_too_much_and_the_agent_did_it(
+async def test_a_watched_sandbox_that_writes_too_much_is_destroyed_and_the_agent_is_blamed(
     pool: SandboxPool, engine: DockerEngine, docker_engine: SandboxHost
 ):
     if await bound_of(engine, docker_engine) is not DiskBound.WATCH:
@@ -69,7 +69,7 @@ def mounts() -> set[str]:
     return {line.split()[1] for line in lines if line.startswith("/dev/loop")}
 
 
-async def test_a_disk_of_its_own_is_full_inside_and_goes_with_its_sandbox(
+async def test_a_loop_disk_fills_up_inside_and_is_removed_with_its_sandbox(
     engine: DockerEngine, docker_engine: SandboxHost
 ):
     like = ContainerSpec(docker_engine.base_image, docker_engine.toolchain, {}, ("/.sbx/init",))
@@ -92,7 +92,7 @@ async def test_a_disk_of_its_own_is_full_inside_and_goes_with_its_sandbox(
     assert mounts() == before
 
 
-async def test_a_sandbox_within_its_limit_lives_on_and_what_it_removes_counts_no_more(pool: SandboxPool):
+async def test_removed_files_no_longer_count_towards_the_disk_limit(pool: SandboxPool):
     async with pool.acquire(SMALL) as session:
         for _ in range(3):
             await session.run("head -c 9000000 /dev/zero > f; sync f", S)
@@ -101,7 +101,7 @@ async def test_a_sandbox_within_its_limit_lives_on_and_what_it_removes_counts_no
 
 
 @pytest.mark.parametrize("disk_loop", [False, True], ids=["layer", "disk of its own"])
-async def test_the_files_that_the_daemon_mounts_into_a_sandbox_are_no_way_out(
+async def test_files_that_the_daemon_mounts_into_a_sandbox_count_towards_the_disk_limit(
     docker_engine: SandboxHost, disk_loop: bool
 ):
     settings = PoolSettings(f"mounted-{os.getpid()}", "test", 2, disk_loop=disk_loop)
@@ -113,7 +113,7 @@ async def test_the_files_that_the_daemon_mounts_into_a_sandbox_are_no_way_out(
 
 
 @pytest.mark.slow
-async def test_files_that_are_empty_count_too_and_so_does_what_tests_write(
+async def test_empty_files_and_files_written_by_tests_count_towards_the_disk_limit(
     pool: SandboxPool, engine: DockerEngine, docker_engine: SandboxHost
 ):
     if await bound_of(engine, docker_engine) is not DiskBound.WATCH:
@@ -128,7 +128,7 @@ async def test_files_that_are_empty_count_too_and_so_does_what_tests_write(
 
 
 @pytest.mark.slow
-async def test_files_without_a_name_and_files_on_a_volume_count_too(
+async def test_deleted_open_files_and_files_on_a_volume_count_towards_the_disk_limit(
     pool: SandboxPool, engine: DockerEngine, docker_engine: SandboxHost
 ):
     if await bound_of(engine, docker_engine) is not DiskBound.WATCH:
@@ -146,7 +146,7 @@ async def test_files_without_a_name_and_files_on_a_volume_count_too(
 
 
 @pytest.mark.slow
-async def test_what_a_service_writes_counts_for_itself(
+async def test_files_written_by_a_service_count_towards_the_limit_of_the_service(
     pool: SandboxPool, engine: DockerEngine, docker_engine: SandboxHost, monkeypatch: pytest.MonkeyPatch
 ):
     if await bound_of(engine, docker_engine) not in (DiskBound.WATCH, DiskBound.LOOP):

@@ -61,7 +61,7 @@ async def test_a_warm_sandbox_lives_no_longer_than_its_task_may(warm: SandboxPoo
             await session.run("sleep 30", S)
 
 
-async def test_the_warm_pool_is_filled_again_behind_the_one_that_was_taken(docker_engine: SandboxHost):
+async def test_the_warm_pool_can_be_refilled_while_a_sandbox_is_in_use(docker_engine: SandboxHost):
     settings = PoolSettings(f"refill-{os.getpid()}", "test", 4, warm_per_kind=1)
     async with SandboxPool(settings, docker_engine) as pool:
         async with pool.acquire(TASK):

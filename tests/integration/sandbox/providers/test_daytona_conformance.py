@@ -64,7 +64,7 @@ async def test_grading_tells_right_from_wrong(provider: DaytonaProvider):
             assert (await fresh.run("ls -d /tests 2>&1 | wc -l; ls /tests 2>/dev/null", S)).output == "1\n"
 
 
-async def test_nothing_of_the_agent_s_runs_when_the_tests_begin(provider: DaytonaProvider):
+async def test_no_process_of_the_agent_runs_when_the_tests_begin(provider: DaytonaProvider):
     """This includes processes that have left their shell and change their name."""
     watcher = "while :; do [ -e /tests ] && touch /app/done; sleep 0.01; done"
     async with open_sandbox(provider, TASK) as fresh:
@@ -103,12 +103,12 @@ async def test_two_sandboxes_share_nothing(provider: DaytonaProvider):
         assert (await other.run("cat /tmp/mine 2>/dev/null; echo $a", S)).output == "\n"
 
 
-async def test_a_task_that_cannot_start_is_infrastructure(provider: DaytonaProvider):
+async def test_a_task_that_cannot_start_raises_a_sandbox_start_error(provider: DaytonaProvider):
     with pytest.raises(SandboxStartError, match="setup exited with 7"):
         await provider.open(Task(id="bad", instruction="", setup="exit 7"))
 
 
-async def test_an_agent_that_kills_all_it_can_goes_on(provider: DaytonaProvider):
+async def test_a_sandbox_survives_an_agent_that_kills_all_processes(provider: DaytonaProvider):
     """This includes the shell's keeper, and the call that waits for its command."""
     async with open_sandbox(provider, TASK) as fresh:
         assert (await fresh.run("kill -9 -1; echo here", S)).output == "here\n"
@@ -119,7 +119,7 @@ async def test_an_agent_that_kills_all_it_can_goes_on(provider: DaytonaProvider)
         assert (await fresh.grade()).pass_ratio == 0.5
 
 
-async def test_setas_sessions_go_on_in_the_background_and_are_written_to(provider: DaytonaProvider):
+async def test_seta_sessions_run_in_the_background_and_accept_input(provider: DaytonaProvider):
     async with open_sandbox(provider, TASK) as fresh:
         begun = await fresh.call_tool(
             "shell_exec", {"id": "p", "command": "while read -r x; do echo got $x; done", "block": False}

@@ -84,7 +84,7 @@ async def test_two_sandboxes_share_nothing(provider: SandboxProvider):
         assert (await other.run("cat /tmp/mine 2>/dev/null; echo $a", S)).output == "\n"
 
 
-async def test_a_task_that_cannot_start_is_infrastructure(provider: SandboxProvider):
+async def test_a_task_that_cannot_start_raises_a_sandbox_start_error(provider: SandboxProvider):
     nowhere = Task(id="none", instruction="", image="127.0.0.1:9/absent:0")  # nobody serves a registry there
     for task in (Task(id="bad", instruction="", setup="exit 7"), nowhere):
         with pytest.raises(SandboxStartError):
@@ -112,7 +112,7 @@ async def test_a_task_gets_its_services_and_its_network_wherever_it_runs(provide
         assert (await fresh.grade()).all_passed
 
 
-async def test_an_agent_that_uses_up_its_memory_did_it_itself(provider: SandboxProvider):
+async def test_an_agent_that_uses_up_its_memory_is_blamed_for_it(provider: SandboxProvider):
     """It may also survive; it must not count as infrastructure."""
     async with open_sandbox(provider, TASK) as fresh:
         try:

@@ -38,7 +38,7 @@ ASK_GATE = GET % (f"{PROXY_HOST}/{PROXY_PORT}", "http://nowhere.example/")
 ROOT = Path(__file__).parents[4]
 
 
-class Server:
+class PoolServerProcess:
     """``longshore server``, which can be started several times."""
 
     def __init__(self, state: Path) -> None:
@@ -65,14 +65,16 @@ class Server:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def server(tmp_path: Path, docker_engine: SandboxHost, engine: DockerEngine) -> AsyncGenerator[Server]:
-    made = Server(tmp_path)
+async def server(tmp_path: Path, docker_engine: SandboxHost, engine: DockerEngine) -> AsyncGenerator[PoolServerProcess]:
+    made = PoolServerProcess(tmp_path)
     yield made
     assert not await engine.containers({POOL_LABEL: made.pool})
     assert not [name for name in os.listdir(tmp_path) if name.endswith(".jsonl")]  # noqa: PTH208  it is async here
 
 
-async def test_a_lease_goes_on_in_the_same_shell(server: Server, docker_engine: SandboxHost, engine: DockerEngine):
+async def test_a_lease_goes_on_in_the_same_shell(
+    server: PoolServerProcess, docker_engine: SandboxHost, engine: DockerEngine
+):
     async with RemotePool(server.url, acquire_s=60.0, unreachable_s=120.0) as pool:
         async with server.running() as first:
             sandbox = await pool.open(TASK)
@@ -92,7 +94,7 @@ async def test_a_lease_goes_on_in_the_same_shell(server: Server, docker_engine: 
             await sandbox.close()
 
 
-async def test_a_command_under_way_is_never_run_again(server: Server):
+async def test_a_command_under_way_is_never_run_again(server: PoolServerProcess):
     async with RemotePool(server.url, acquire_s=60.0, unreachable_s=120.0) as pool, asyncio.TaskGroup() as group:
         async with server.running() as first:
             sandbox = await pool.open(TASK)
@@ -109,7 +111,9 @@ async def test_a_command_under_way_is_never_run_again(server: Server):
             await sandbox.close()
 
 
-async def test_services_and_network_are_taken_over_and_what_nobody_has_is_removed(server: Server, engine: DockerEngine):
+async def test_services_and_networks_are_taken_over_and_those_of_lost_leases_are_removed(
+    server: PoolServerProcess, engine: DockerEngine
+):
     task = replace(TASK, services=(WEB,), network=TaskNetwork(agent=NetworkMode.PROXY))
     async with RemotePool(server.url, acquire_s=60.0, unreachable_s=120.0) as pool:
         async with server.running() as first:
@@ -133,7 +137,7 @@ async def test_services_and_network_are_taken_over_and_what_nobody_has_is_remove
     assert not await list_networks(engine, {POOL_LABEL: server.pool})
 
 
-async def test_a_server_that_is_stopped_leaves_nothing(server: Server):
+async def test_a_server_that_is_stopped_leaves_nothing(server: PoolServerProcess):
     async with RemotePool(server.url, acquire_s=60.0, unreachable_s=1.0) as pool:
         async with server.running() as process:
             await pool.open(TASK)

@@ -47,7 +47,9 @@ async def test_every_byte_goes_in_and_comes_out(pool: SandboxPool):
         ("ln -s /proc/self /app/x", "/app/x/environ", "Operation not permitted"),
     ],
 )
-async def test_what_is_no_plain_file_is_refused_and_hangs_nothing(pool: SandboxPool, make: str, path: str, says: str):
+async def test_a_path_that_is_not_a_regular_file_is_refused_without_a_hang(
+    pool: SandboxPool, make: str, path: str, says: str
+):
     async with pool.acquire(TASK) as session:
         await session.run(make, S)
         with pytest.raises(OSError, match=says):
@@ -78,7 +80,7 @@ async def test_a_tree_comes_out_without_its_links_and_devices(pool: SandboxPool)
             await session.read_tree("/proc")
 
 
-async def test_a_tree_without_end_is_cut_off_and_the_session_goes_on(pool: SandboxPool):
+async def test_an_oversized_tree_is_refused_and_the_session_goes_on(pool: SandboxPool):
     async with pool.acquire(TASK) as session:
         await session.run("mkdir t many; truncate -s 1G t/sparse; touch many/$(seq -s ' many/' 1 200)", S)
         with pytest.raises(FileTooLarge):
@@ -88,7 +90,7 @@ async def test_a_tree_without_end_is_cut_off_and_the_session_goes_on(pool: Sandb
         assert len(await session.read_tree("/app/many")) == 200
 
 
-async def test_one_child_at_a_time_and_one_that_is_killed_with_all_else_has_ended(pool: SandboxPool):
+async def test_only_one_child_runs_at_a_time_and_a_killed_child_is_reported_as_ended(pool: SandboxPool):
     """Otherwise a grading that starts while files are read would block their reader, or receive its output."""
     async with pool.acquire(TASK) as session, asyncio.TaskGroup() as group:
         sleeping = ("/.sbx/busybox", "sh", "-c", "echo here; exec sleep 1000")
@@ -110,7 +112,7 @@ async def test_one_child_at_a_time_and_one_that_is_killed_with_all_else_has_ende
         assert await session.read_tree("/app") == {}
 
 
-async def test_a_file_in_the_way_is_replaced_never_followed(pool: SandboxPool):
+async def test_a_link_in_the_way_of_a_written_file_is_not_followed(pool: SandboxPool):
     async with pool.acquire(TASK) as session:
         await session.run("echo keep > target; ln -s /app/target link", S)
         with pytest.raises(OSError, match="symbolic links"):
@@ -118,7 +120,7 @@ async def test_a_file_in_the_way_is_replaced_never_followed(pool: SandboxPool):
         assert await session.read_file("/app/target") == b"keep\n"
 
 
-async def test_a_folder_makes_room_whatever_it_holds_and_the_images_own_too(pool: SandboxPool):
+async def test_a_folder_with_contents_is_moved_aside_even_if_it_belongs_to_the_image(pool: SandboxPool):
     """Otherwise an agent could make a grading take as long as it wants."""
     async with pool.acquire(TASK) as session:
         await session.run("mkdir -p t/a; echo 1 > t/a/f; mkdir u; echo 2 > u/f", S)
@@ -136,7 +138,7 @@ async def test_a_folder_that_is_to_be_cleared_is_gone_with_all_it_holds(pool: Sa
         assert (await session.run("ls -A t; ls -A; ls -d /etc", S)).output == "t\n/etc\n"
 
 
-async def test_a_folder_whose_reader_is_held_up_is_given_up_and_the_session_goes_on(
+async def test_a_blocked_read_of_a_folder_times_out_and_the_session_goes_on(
     pool: SandboxPool, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(files, "READ_TREE_TIMEOUT_S", 1.0)

@@ -71,7 +71,7 @@ async def test_a_container_ends_by_itself_when_its_owner_is_killed(docker_engine
     assert await gone(engine, await asyncio.to_thread(orphaned, f"orphan-{os.getpid()}"))
 
 
-async def test_what_was_around_a_killed_owners_session_is_swept(docker_engine: SandboxHost, engine: DockerEngine):
+async def test_services_and_networks_of_a_killed_owner_are_removed(docker_engine: SandboxHost, engine: DockerEngine):
     before, mine = await engine.inventory(), f"orphan-around-{os.getpid()}"
     await asyncio.to_thread(orphaned, mine, "service")
     there = await engine.inventory()
@@ -97,7 +97,7 @@ async def test_a_session_never_passes_its_maximum(pool: SandboxPool):
             await session.run("sleep 30", S)
 
 
-async def test_a_clean_up_removes_only_its_own_pools_containers_of_dead_owners(
+async def test_a_clean_up_removes_only_orphaned_or_expired_containers_of_the_same_pool(
     docker_engine: SandboxHost, engine: DockerEngine
 ):
     with subprocess.Popen(["sleep", "60"]) as process:  # noqa: ASYNC220  it starts at once
@@ -176,7 +176,7 @@ async def test_two_pools_on_one_daemon_do_not_touch_each_other(pool: SandboxPool
         assert (await mine.run("echo mine", S)).output == "mine\n"
 
 
-async def test_capacity_bounds_what_lives_and_waiting_is_counted(docker_engine: SandboxHost):
+async def test_capacity_bounds_the_live_sessions_and_waiting_ones_are_counted(docker_engine: SandboxHost):
     async with SandboxPool(PoolSettings(f"small-{os.getpid()}", "r", 1), docker_engine) as small:
         order: list[str] = []
 
@@ -208,7 +208,7 @@ async def test_a_session_that_is_cancelled_is_removed(pool: SandboxPool, engine:
     assert await gone(engine, container)
 
 
-async def test_a_container_removed_by_somebody_else_is_lost_not_the_agents_doing(
+async def test_a_container_removed_from_outside_is_reported_as_lost_and_not_blamed_on_the_agent(
     pool: SandboxPool, engine: DockerEngine
 ):
     async with pool.acquire(TASK) as session:
@@ -230,7 +230,7 @@ async def test_memory_that_no_process_holds_kills_neither_pid_1_nor_the_grading(
         assert (await grade_sandbox(session, task)).all_passed
 
 
-async def test_nothing_that_system_v_keeps_is_there_when_tests_run(pool: SandboxPool):
+async def test_system_v_ipc_objects_are_removed_before_tests_run(pool: SandboxPool):
     """This holds for every owner and every permission."""
     made = "shmget($k,4096,0600|01000); msgget($k,0600|01000); semget($k,9,0600|01000)"
     count = "cat /proc/sysvipc/* | wc -l"
@@ -252,7 +252,9 @@ async def test_nothing_that_system_v_keeps_is_there_when_tests_run(pool: Sandbox
     ],
     ids=lambda task: task.id,
 )
-async def test_what_fails_before_the_agent_is_infrastructure_and_leaves_nothing(pool: SandboxPool, task: Task):
+async def test_a_failure_before_the_agent_starts_is_a_start_error_and_leaves_nothing_behind(
+    pool: SandboxPool, task: Task
+):
     live = pool.statistics().live
     with pytest.raises(SandboxStartError):
         async with pool.acquire(task):
@@ -260,7 +262,7 @@ async def test_what_fails_before_the_agent_is_infrastructure_and_leaves_nothing(
     assert pool.statistics().live == live
 
 
-async def test_a_start_that_takes_too_long_is_infrastructure_and_leaves_nothing(docker_engine: SandboxHost):
+async def test_a_start_that_takes_too_long_is_a_start_error_and_leaves_nothing_behind(docker_engine: SandboxHost):
     settings = PoolSettings(f"slow-{os.getpid()}", "r", 1, containers=ContainerSettings(start_timeout_s=0.001))
     async with SandboxPool(settings, docker_engine) as slow:
         with pytest.raises(SandboxStartError, match="start_timeout_s"):

@@ -25,7 +25,7 @@ async def inside(pool: SandboxPool, command: str, task: Task = TASK) -> str:
 
 
 @pytest.mark.parametrize("level", [GradingLevel.SAME, GradingLevel.LIVE])
-async def test_capabilities_are_the_seven_and_no_program_can_get_more(pool: SandboxPool, level: GradingLevel):
+async def test_an_agent_has_the_base_capabilities_and_no_program_can_gain_more(pool: SandboxPool, level: GradingLevel):
     """At level ``live`` PID 1 has more."""
     shown = "grep -E '^(CapEff|CapPrm|CapBnd|NoNewPrivs|Seccomp):' /proc/self/status"
     output = await inside(pool, shown, replace(TASK, grading=level))
@@ -74,7 +74,7 @@ FORBIDDEN = (
 )
 
 
-async def test_the_agent_may_do_none_of_what_reaches_beyond_its_box(pool: SandboxPool):
+async def test_the_agent_cannot_do_anything_that_reaches_beyond_its_sandbox(pool: SandboxPool):
     async with pool.acquire(TASK) as session:
         may = [each for each in FORBIDDEN if (await session.run(f"({each}) >/dev/null 2>&1", S)).exit_code == 0]
     assert not may
@@ -84,7 +84,7 @@ async def test_there_is_no_network_but_the_containers_own_loopback(pool: Sandbox
     assert await inside(pool, "ls /sys/class/net; cat /proc/net/route | tail -n +2") == "lo\n"
 
 
-async def test_localhost_is_the_containers_own(pool: SandboxPool):
+async def test_localhost_is_the_loopback_of_the_container(pool: SandboxPool):
     server = "/.sbx/busybox httpd -p 8000 -h /etc"
     output = await inside(
         pool, f"{server}; until /.sbx/busybox wget -qO - http://localhost:8000/hosts 2>&-; do :; done"
@@ -115,7 +115,7 @@ except OSError:
 '"""
 
 
-async def test_processes_are_bounded_and_the_bound_is_no_end(pool: SandboxPool):
+async def test_the_number_of_processes_is_bounded_and_reaching_the_bound_is_not_fatal(pool: SandboxPool):
     """PID 1, the shell and the forking process count too."""
     async with pool.acquire(TASK) as session:
         output = (await session.run(FORK, S)).output
@@ -123,12 +123,12 @@ async def test_processes_are_bounded_and_the_bound_is_no_end(pool: SandboxPool):
         assert "alive" in (await session.run("echo alive", S)).output
 
 
-async def test_memory_is_bounded_and_swap_is_no_way_out(pool: SandboxPool):
+async def test_memory_is_bounded_and_swap_does_not_extend_it(pool: SandboxPool):
     output = await inside(pool, "head -c 300000000 /dev/zero | tail -c 299999999 | wc -c; echo rc=${PIPESTATUS[1]}")
     assert output.endswith("rc=137\n")
 
 
-async def test_one_file_is_bounded_and_so_are_core_dumps(pool: SandboxPool):
+async def test_the_sizes_of_files_and_core_dumps_are_bounded(pool: SandboxPool):
     assert await inside(pool, "ulimit -f; ulimit -c") == f"{(2 << 30) // 1024}\n0\n"
 
 

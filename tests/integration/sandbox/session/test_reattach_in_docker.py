@@ -38,7 +38,7 @@ S = 60.0
 GRADED = "echo short test summary info; n=0; while [ $n -lt 3000 ]; do n=$((n+1)); echo PASSED t$n; done\n"
 
 
-async def test_a_new_stream_finds_the_same_shells_in_the_middle_of_everything(pool: SandboxPool):
+async def test_a_new_stream_finds_the_same_shells_and_running_commands(pool: SandboxPool):
     async with pool.acquire(TASK) as session:
         await session.run("cd /usr; X=kept; yes | head -c 3000000 & mkfifo /tmp/go", S)
         background, terminal = session.open_shell(), await session.open_terminal(("cat",))
@@ -60,7 +60,7 @@ async def test_a_new_stream_finds_the_same_shells_in_the_middle_of_everything(po
         assert session.remaining_s > 0
 
 
-async def test_a_command_that_ended_unheard_is_told_again_and_not_run_again(pool: SandboxPool):
+async def test_a_command_that_ended_while_disconnected_is_reported_and_not_run_again(pool: SandboxPool):
     async with pool.acquire(TASK) as session:
         background = session.open_shell()
         background.start("mkfifo /tmp/go; read < /tmp/go; echo x >> /tmp/runs; (exit 7)")
@@ -75,7 +75,7 @@ async def test_a_command_that_ended_unheard_is_told_again_and_not_run_again(pool
         assert (await session.run("cat /tmp/runs", S)).output == "x\n"
 
 
-async def test_another_client_takes_over_and_kills_only_what_nobody_waits_for(pool: SandboxPool):
+async def test_another_client_takes_over_the_main_shell_and_kills_unclaimed_commands(pool: SandboxPool):
     async with pool.acquire(TASK) as session:
         await session.run("cd /usr; X=kept", S)
         extra = session.open_shell()
@@ -135,7 +135,7 @@ async def test_a_fork_has_the_files_and_neither_touches_the_other(pool: SandboxP
     assert not (await wait_for_leaks(engine, before)), "a copy, or its image, was left"
 
 
-async def test_what_cannot_be_forked_takes_no_place(pool: SandboxPool):
+async def test_a_failed_fork_takes_no_slot(pool: SandboxPool):
     live = pool.statistics().live
     async with pool.acquire(TASK) as session:
         await session.run("for i in 1 2 3; do truncate -s 1G /hole$i; done", S)
@@ -205,7 +205,7 @@ async def test_after_a_kill_of_dockerd_a_new_stream_finds_the_same_shell(own_eng
 
 
 @pytest.mark.chaos
-async def test_a_pools_sessions_go_on_by_themselves_when_dockerd_is_killed(own_engine: PrivateEngine):
+async def test_sessions_of_a_pool_survive_a_kill_of_dockerd(own_engine: PrivateEngine):
     """Each waiter gets its answer, complete and once; it only notices the duration of the restart."""
     host = own_engine.host
     settings = PoolSettings("again", "test", 2, drain_s=20)
@@ -249,7 +249,7 @@ async def test_a_pools_sessions_go_on_by_themselves_when_dockerd_is_killed(own_e
 
 
 @pytest.mark.chaos
-async def test_tests_in_a_container_beside_the_agents_go_on_by_themselves_too(own_engine: PrivateEngine):
+async def test_tests_in_a_separate_container_survive_a_kill_of_dockerd_too(own_engine: PrivateEngine):
     """Otherwise a restart of dockerd costs every sandbox that is being graded."""
     host = own_engine.host
     task = Task("beside", "", run_tests="#!/bin/sh\nsleep 15\n" + GRADED, grading=GradingLevel.COMMIT)
@@ -286,7 +286,7 @@ async def _nonces(shell: SandboxShell) -> bool:
 
 
 @pytest.mark.chaos
-async def test_a_container_that_died_with_its_daemon_is_told_to_whoever_waits(own_engine: PrivateEngine):
+async def test_a_waiting_command_fails_when_its_container_died_with_dockerd(own_engine: PrivateEngine):
     host = own_engine.host
     async with DockerEngine(host.docker_url) as engine, SandboxPool(PoolSettings("died", "test", 1), host) as pool:
         session = await pool.open(TASK)

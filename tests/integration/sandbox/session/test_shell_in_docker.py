@@ -87,7 +87,7 @@ async def test_a_hundred_megabytes_are_read_and_only_the_ends_are_kept(pool: San
 
 
 @pytest.mark.slow
-async def test_an_exit_code_is_told_whatever_splits_words(pool: SandboxPool):
+async def test_an_exit_code_is_reported_with_any_word_separator(pool: SandboxPool):
     async with pool.acquire(TASK) as session:
         for separator in ("12", "0", "7"):
             assert (await session.run(f"IFS={separator}; (exit 127)", S)).exit_code == 127
@@ -103,7 +103,7 @@ async def test_a_gigabyte_of_output_costs_neither_memory_nor_the_session(pool: S
         assert (await session.run("echo alive", S)).output == "alive\n"
 
 
-async def test_a_command_out_of_time_is_dead_inside_and_earlier_jobs_are_not(pool: SandboxPool):
+async def test_a_timed_out_command_is_killed_and_earlier_jobs_are_not(pool: SandboxPool):
     async with pool.acquire(TASK) as session:
         await session.run("cd /var; sleep 1001 & (trap '' TERM HUP INT; exec sleep 1002) &", S)
         await session.run("sleep 0.05", S)
@@ -113,7 +113,7 @@ async def test_a_command_out_of_time_is_dead_inside_and_earlier_jobs_are_not(poo
         assert result.output == "/tmp\nsleep 1001\nsleep 1002\n"
 
 
-async def test_what_a_cancelled_command_prints_belongs_to_no_later_command(pool: SandboxPool):
+async def test_output_of_a_cancelled_command_does_not_appear_in_later_ones(pool: SandboxPool):
     async with pool.acquire(TASK) as session:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.1):
@@ -148,7 +148,7 @@ async def test_a_stolen_command_ends_in_its_time_and_the_next_one_runs(pool: San
         "exec 9>/proc/$$/fd/4; builtin printf '0 /forged\\0' >&9",
     ],
 )
-async def test_a_shell_that_lies_lies_about_its_own_command_only(pool: SandboxPool, lie: str):
+async def test_a_shell_that_forges_its_status_affects_no_other_shell(pool: SandboxPool, lie: str):
     async with pool.acquire(TASK) as session:
         other = session.open_shell()
         await session.run(lie, S)
@@ -166,7 +166,7 @@ async def test_a_fork_bomb_meets_the_process_limit_and_the_sandbox_lives(pool: S
         assert (await session.run("echo alive", S)).exit_code is not None
 
 
-async def test_files_come_in_with_their_folders_and_every_byte(pool: SandboxPool):
+async def test_files_of_a_task_arrive_with_their_folders_and_every_byte(pool: SandboxPool):
     data = bytes(range(256)) * 4096
     task = Task(
         id="files", instruction="", files={"/srv/deep/er/data.bin": data, "/app/empty": b""}, setup="cp -r /srv /app/"

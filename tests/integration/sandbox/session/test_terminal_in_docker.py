@@ -17,7 +17,7 @@ TASK = Task(id="terminal", instruction="")
 S = 30.0
 
 
-async def test_a_pager_fills_the_screen_follows_its_size_and_gives_it_back(pool: SandboxPool):
+async def test_a_pager_fills_the_screen_follows_a_resize_and_restores_the_screen(pool: SandboxPool):
     async with pool.acquire(TASK) as session:
         await session.run("seq 1 500 > n", S)
         terminal = await session.open_terminal(rows=12, columns=40, env={"PS1": "$ "})
@@ -39,7 +39,7 @@ async def test_a_pager_fills_the_screen_follows_its_size_and_gives_it_back(pool:
         assert terminal.running
 
 
-async def test_the_screen_of_a_wrecked_stream_is_still_a_screen(pool: SandboxPool):
+async def test_random_bytes_do_not_break_the_screen(pool: SandboxPool):
     async with pool.acquire(TASK) as session:
         terminal = await session.open_terminal(
             ("bash", "-c", "head -c 3000000 /dev/urandom; printf '\\033cplain'; read")
@@ -48,7 +48,7 @@ async def test_the_screen_of_a_wrecked_stream_is_still_a_screen(pool: SandboxPoo
         assert terminal.screen().cursor[0] < 24
 
 
-async def test_what_a_terminal_prints_is_whole_in_its_file_and_its_end_is_told(pool: SandboxPool):
+async def test_terminal_output_is_saved_in_full_and_the_exit_code_is_reported(pool: SandboxPool):
     async with pool.acquire(TASK) as session:
         spool = Spool("/tmp/whole", 1000)
         terminal = await session.open_terminal(("bash", "-c", "seq 1 100000; exit 9"), spool=spool)
@@ -59,7 +59,7 @@ async def test_what_a_terminal_prints_is_whole_in_its_file_and_its_end_is_told(p
             await terminal.send("x")
 
 
-async def test_closing_a_terminal_kills_what_runs_in_it_and_gives_the_place_back(pool: SandboxPool):
+async def test_closing_a_terminal_kills_its_program_and_frees_its_slot(pool: SandboxPool):
     async with pool.acquire(TASK) as session:
         opened = [await session.open_terminal(("sleep", "3000")) for _ in range(wire.SLOTS - 1)]
         with pytest.raises(NoFreeSlotError):
@@ -72,14 +72,14 @@ async def test_closing_a_terminal_kills_what_runs_in_it_and_gives_the_place_back
         assert again.new_output() == "hi\n"
 
 
-async def test_a_terminal_for_a_program_that_is_not_there_ends_at_once(pool: SandboxPool):
+async def test_a_terminal_for_a_missing_program_ends_at_once(pool: SandboxPool):
     async with pool.acquire(TASK) as session:
         terminal = await session.open_terminal(("/no/such",))
         assert await terminal.wait_until_ended(S)
         assert terminal.exit_code == 127
 
 
-async def test_a_terminal_cannot_be_had_where_the_agent_took_the_device_and_says_so(pool: SandboxPool):
+async def test_opening_a_terminal_fails_when_the_agent_has_replaced_the_device(pool: SandboxPool):
     async with pool.acquire(TASK) as session:
         await session.run("rm -f /dev/ptmx; mkfifo /dev/ptmx", S)
         with pytest.raises(OSError, match=r"\w"):
@@ -101,7 +101,7 @@ async def test_shells_run_side_by_side_and_neither_hears_the_other(pool: Sandbox
                 group.create_task(one(number))
 
 
-async def test_a_command_out_of_time_takes_nothing_of_another_shell_with_it(pool: SandboxPool):
+async def test_a_timed_out_command_kills_nothing_in_another_shell(pool: SandboxPool):
     async with pool.acquire(TASK) as session:
         other = session.open_shell()
         other.start("setsid sleep 4001 & (sleep 4002 &) ; mkfifo go; read < go; pgrep -a sleep | cut -d' ' -f2- | sort")

@@ -53,7 +53,7 @@ async def test_a_small_run_accounts_for_every_answer_and_container(engine: Docke
     assert (await engine.inventory()).volumes <= before.volumes
 
 
-async def test_a_wrong_option_and_a_server_that_is_not_there_end_with_one_line():
+async def test_a_wrong_option_and_a_missing_server_are_reported_in_one_line():
     for arguments in (("--sessions", "-3"), ("--server", "http://127.0.0.1:9")):
         code, found, stderr = await stressed(*arguments)
         assert code == found["exit_code"] == 2
@@ -92,7 +92,7 @@ async def test_each_fault_is_accounted_for(fault: str, docker_engine: SandboxHos
 
 @pytest.mark.slow
 @pytest.mark.chaos
-async def test_the_same_through_a_pool_server_with_a_token(
+async def test_stress_works_through_a_pool_server_with_a_token(
     tmp_path: Path, docker_engine: SandboxHost, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv(TOKEN_VARIABLE, "0123456789abcdef")

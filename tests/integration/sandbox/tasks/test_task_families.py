@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
 S = 30.0
 
 
-async def test_every_family_tells_right_from_wrong_and_from_nothing(pool: SandboxPool):
+async def test_every_family_passes_its_solution_and_fails_mistakes_and_no_work(pool: SandboxPool):
     wrong: list[str] = []
     four = asyncio.Semaphore(4)
 

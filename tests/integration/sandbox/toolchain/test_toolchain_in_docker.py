@@ -146,7 +146,7 @@ LANG=C.UTF-8 /.sbx/busybox id -un; LANG=C.UTF-8 /.sbx/busybox sh -c 'echo ~root'
 """
 
 
-async def test_the_toolchains_programs_open_nothing_by_which_libc_loads_code_or_locales(session: SandboxSession):
+async def test_toolchain_programs_do_not_use_files_from_which_libc_loads_code_or_locales(session: SandboxSession):
     done = await session.run(TRAPS + LOOKS, 20.0)
     assert not done.timed_out, done.output
     assert done.output.splitlines() == [
@@ -174,7 +174,7 @@ async def test_the_toolchains_python_reads_no_settings_of_openssl_that_name_a_li
     assert "loaded" in (await graded(session, look % "-S")).splitlines(), "the settings have no teeth"
 
 
-async def test_what_the_toolchain_does_not_have_is_refused_by_name(session: SandboxSession):
+async def test_a_program_missing_from_the_toolchain_is_refused_by_name(session: SandboxSession):
     script = (
         "apt-get install -y curl tmux; echo $?; apt-get install -y bash wget; echo $?; curl http://x.example/y; echo $?"
     )
@@ -205,7 +205,7 @@ def asking_for_musl(machine: str) -> tuple[tarfile.TarInfo, io.BytesIO]:
     return entry, io.BytesIO(program)
 
 
-async def test_an_image_with_another_libc_or_none_is_tested_and_works(
+async def test_an_image_with_musl_works_and_an_absent_image_does_not(
     engine: DockerEngine, host: SandboxHost, tmp_path: Path
 ):
     if shutil.which("dpkg") is None:

@@ -70,7 +70,7 @@ async def test_a_command_beyond_the_limit_becomes_a_session_and_loses_no_byte(po
         assert await agent("shell_view", id="long") == "[No new output]\n[completed]"
 
 
-async def test_what_nobody_looked_at_opens_the_next_answer(pool: SandboxPool):
+async def test_unread_output_comes_first_in_the_next_answer(pool: SandboxPool):
     async with pool.acquire(TASK) as session:
         agent = ToolCaller(session, limit_s=0.3)
         await agent("shell_exec", id="a", command="mkfifo go; read < go; echo unseen")
@@ -82,7 +82,7 @@ async def test_what_nobody_looked_at_opens_the_next_answer(pool: SandboxPool):
         assert output == "unseen\nseen"
 
 
-async def test_a_kill_kills_what_went_to_the_background_and_nothing_else(pool: SandboxPool):
+async def test_killing_a_session_kills_its_background_processes_and_no_other_session(pool: SandboxPool):
     """SETA's defect 2: killing a converted session killed nothing."""
     async with pool.acquire(TASK) as session:
         agent = ToolCaller(session, limit_s=0.3)
@@ -146,7 +146,7 @@ async def test_a_hundred_sessions_leave_no_descriptor_and_no_shell(pool: Sandbox
         assert int(count) < 12
 
 
-async def test_a_session_that_is_open_and_asked_costs_the_daemon_no_call(pool: SandboxPool):
+async def test_polling_an_open_session_makes_no_call_to_the_daemon(pool: SandboxPool):
     """CAMEL polled it ten times a second for each session: a hundred sessions blocked everything else."""
     async with pool.acquire(TASK) as session:
         agent, request_paths = ToolCaller(session, 0.2), list[str]()
@@ -260,7 +260,7 @@ async def test_an_agent_with_one_tool_reads_errors_as_text(pool: SandboxPool):
         assert (await agent("shell_exec", command=["ls"])).startswith("Error:")
 
 
-async def test_each_python_program_is_its_own_and_says_how_it_ended(pool: SandboxPool):
+async def test_each_python_program_runs_separately_and_reports_how_it_ended(pool: SandboxPool):
     async with pool.acquire(TASK) as session:
         agent = ToolCaller(session, tools=CODE_INTERPRETER)
         assert await agent("code_interpreter", code="x = 'é'\nprint(x, 6 * 7)") == "é 42"

@@ -57,7 +57,7 @@ TASKS = [
 ]
 
 
-async def test_many_tasks_are_tried_at_once_and_each_is_told_apart(pool: SandboxPool):
+async def test_many_tasks_are_tried_at_once_and_each_gets_a_separate_verdict(pool: SandboxPool):
     seen: list[TaskProof] = []
     proofs = await prove_tasks([task for task, _ in TASKS], pool_proof_environment(pool), 4, seen.append)
     assert [(proof.task, proof.verdict) for proof in proofs] == [(task.id, verdict) for task, verdict in TASKS]
@@ -84,7 +84,7 @@ async def test_a_task_is_tried_in_the_image_that_it_builds(pool: SandboxPool):
     assert [name for name in pool.images.last_used() if name.startswith("longshore/build:")]
 
 
-async def test_a_lost_sandbox_is_no_verdict_and_ends_no_other_proof(pool: SandboxPool):
+async def test_a_lost_sandbox_gives_no_verdict_and_does_not_stop_other_proofs(pool: SandboxPool):
     here, most = 0, 0
 
     @asynccontextmanager
@@ -126,7 +126,7 @@ CHEATS = {
 
 @pytest.mark.first_case
 @pytest.mark.parametrize("kind", ROWS)
-async def test_a_program_scores_by_what_it_computes_and_by_nothing_else(pool: SandboxPool, tmp_path: Path, kind: str):
+async def test_a_program_scores_only_by_its_computed_results(pool: SandboxPool, tmp_path: Path, kind: str):
     prompt = [{"role": "user", "content": "Add two numbers."}]
     row = {"data_source": "x", "prompt": prompt, "reward_model": {"ground_truth": ROWS[kind]}}
     (tmp_path / "c.jsonl").write_text(json.dumps(row))
@@ -154,7 +154,9 @@ BELIEVED = [
 
 
 @pytest.mark.parametrize("name", [*AS_IN_THE_WILD, *BELIEVED])
-async def test_what_is_no_literal_crosses_to_the_tests_and_no_claim_does(pool: SandboxPool, tmp_path: Path, name: str):
+async def test_values_that_are_not_literals_reach_the_tests_and_forged_claims_do_not(
+    pool: SandboxPool, tmp_path: Path, name: str
+):
     prompt = [{"role": "user", "content": "Write it."}]
     row = code_rows.ROWS.get(name)
     if not row:
@@ -170,7 +172,7 @@ async def test_what_is_no_literal_crosses_to_the_tests_and_no_claim_does(pool: S
             assert result.score == score, result.log
 
 
-async def test_the_base_images_python_has_the_modules_that_are_said(pool: SandboxPool):
+async def test_the_python_of_the_base_image_has_the_declared_modules(pool: SandboxPool):
     """``validate`` names the rows whose tests need other modules."""
     names = (BASE_IMAGE_MODULES | sys.stdlib_module_names) - {"antigravity"}
     known = sorted(each for each in names if not each.startswith("_"))
