@@ -268,7 +268,7 @@ def evaluating(
 EVALUATED = WeightManifest(WeightVersion(8), 4, NO_VERSION, "/weights", "", 0, 0)
 
 
-async def test_an_evaluation_has_an_engine_and_a_worker_of_its_own_which_go_with_it(
+async def test_an_evaluation_starts_a_separate_engine_and_worker_and_stops_them_afterwards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with evaluating(tmp_path, monkeypatch) as (parts, calls, spawned):
@@ -309,7 +309,9 @@ async def test_on_a_shared_device_an_evaluation_starts_no_server(
         assert not [each for each in calls if each.startswith("engine")]
 
 
-async def test_what_an_evaluation_could_not_start_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_evaluation_that_cannot_start_leaves_no_actors_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with evaluating(tmp_path, monkeypatch, fails=True) as (parts, calls, _):
         with pytest.raises(EngineStartError):
             async with parts.evaluation.running(EVALUATED):
@@ -338,7 +340,7 @@ class FakeMachineCopies:
         return replace(manifest, path="/copy")
 
 
-async def test_an_evaluation_on_another_machine_reads_weights_there_and_fails_with_its_node(
+async def test_an_evaluation_on_another_machine_reads_a_local_weight_copy_and_fails_with_its_node(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def evaluate() -> None:
@@ -366,7 +368,7 @@ def host_with(copies: FakeMachineCopies) -> RemoteHost:
     return RemoteHost(SECOND, cast("LogSync", None), LocalRemote(cast("HostWeightCache", copies)), Path("/model"))
 
 
-async def test_an_evaluation_on_a_machine_that_has_lost_its_copies_fails_alone(
+async def test_an_evaluation_on_a_machine_that_lost_its_weight_copies_fails_without_other_effect(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No run ends for it, as when another node is lost."""
@@ -378,7 +380,7 @@ async def test_an_evaluation_on_a_machine_that_has_lost_its_copies_fails_alone(
         assert spawned == []
 
 
-async def test_an_evaluation_whose_engine_never_starts_has_an_end(
+async def test_an_evaluation_with_an_engine_that_never_starts_times_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The end of training waits for it."""
@@ -392,7 +394,7 @@ async def test_an_evaluation_whose_engine_never_starts_has_an_end(
             raise AssertionError
 
 
-async def test_an_evaluation_whose_node_goes_while_its_engine_starts_has_an_end(
+async def test_an_evaluation_fails_if_its_node_is_lost_while_its_engine_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def lose_node() -> None:
@@ -411,8 +413,8 @@ async def test_an_evaluation_whose_node_goes_while_its_engine_starts_has_an_end(
                     raise AssertionError
 
 
-async def test_no_broadcast_waits_for_a_machine_that_is_gone(tmp_path: Path) -> None:
-    """Else each version that comes later does so by its last way, and late."""
+async def test_broadcasts_do_not_wait_for_a_lost_machine(tmp_path: Path) -> None:
+    """Without this, each later version waits for that machine and arrives late by the fallback transport."""
 
     class FakeWeightSource:
         """Fake: notes how many hosts it waits for."""
@@ -470,7 +472,7 @@ async def test_a_server_that_does_not_come_up_is_started_once_more(tmp_path: Pat
 
 
 @pytest.mark.parametrize("deaths", [0, 1])
-async def test_the_end_cleans_up_for_as_long_as_the_daemon_may_work_for_a_dead_worker(
+async def test_cleanup_at_the_end_waits_for_the_docker_daemon_only_after_a_worker_death(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deaths: int
 ) -> None:
     swept: list[tuple[str, float]] = []
@@ -511,7 +513,7 @@ class NotedRank:
     def setup(self) -> None: ...
 
 
-async def test_a_rate_that_is_asked_for_is_told_to_the_learner_that_is_there_and_to_the_next(
+async def test_a_requested_learning_rate_reaches_the_current_learner_and_its_replacement(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rank, specs = NotedRank(), list[LearnerSpec]()
@@ -568,7 +570,7 @@ def short_names(actors: Sequence[Remote[Any]]) -> list[str]:
     return [short_actor_name(actor.name) for actor in actors]
 
 
-async def test_a_node_that_is_gone_is_waited_for_by_nobody(tmp_path: Path, killed: list[str]) -> None:
+async def test_no_process_waits_for_a_lost_node(tmp_path: Path, killed: list[str]) -> None:
     """Neither here nor by another process: Ray would start what it had as soon as its places are back."""
     lost: list[str] = []
 
@@ -608,7 +610,7 @@ class StartedEngine:
 
 
 @pytest.mark.parametrize("told_first", ["driver", "caller"])
-async def test_an_engine_whose_node_goes_while_it_starts_does_not_keep_the_others_from_the_run(
+async def test_an_engine_lost_with_its_node_during_the_start_does_not_block_the_other_engines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told_first: str
 ) -> None:
     """With many machines, one fails in the minutes in which servers start."""
@@ -632,7 +634,7 @@ async def test_an_engine_whose_node_goes_while_it_starts_does_not_keep_the_other
         assert parts.engines.engines == (starts,)
 
 
-async def test_an_engine_that_is_lost_without_its_node_ends_the_start(
+async def test_an_engine_that_is_lost_while_its_node_lives_fails_the_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine_group, "LOSS_REPORT_S", 0.01)
@@ -648,7 +650,7 @@ async def test_an_engine_that_is_lost_without_its_node_ends_the_start(
     ("engines", "workers", "what"), [([SECOND], [HEAD, SECOND], "an engine"), ([HEAD], [SECOND], "workers")]
 )
 @pytest.mark.usefixtures("killed")
-async def test_a_run_that_nobody_can_work_for_any_more_ends_and_says_what_to_start(
+async def test_a_run_that_loses_its_last_node_for_a_role_ends_and_names_what_is_missing(
     tmp_path: Path, engines: list[ClusterNode], workers: list[ClusterNode], what: str
 ) -> None:
     says = f"node-1.*is lost, and no other node has {what}"
@@ -667,7 +669,7 @@ async def test_a_run_that_nobody_can_work_for_any_more_ends_and_says_what_to_sta
         (None, "engine", "its label longshore/roles=engine excludes workers"),
     ],
 )
-async def test_a_node_that_joins_gets_agents_if_it_has_what_they_need(
+async def test_a_joining_node_gets_workers_if_it_meets_their_requirements(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, finding: Finding | None, roles: str, refused: str
 ) -> None:
     """And whoever started it reads what it lacks."""
@@ -703,7 +705,7 @@ async def test_a_node_that_joins_gets_agents_if_it_has_what_they_need(
     assert refused in event.get("why", "")
 
 
-async def test_a_node_for_whose_workers_there_are_no_keys_does_not_end_the_run(tmp_path: Path) -> None:
+async def test_a_joining_node_is_refused_once_no_worker_keys_are_left(tmp_path: Path) -> None:
     """Over weeks, preemptible machines come and go more often than there are keys."""
     keys = make_run_keys(expected_workers(load_recipe("demo"), [HEAD]))
     with make_parts_on(tmp_path, engines=[HEAD], workers=[HEAD], keys=keys) as parts:

@@ -65,10 +65,10 @@ def apart(count: int) -> list[ClusterNode]:
         ("delta", apart(2), ["node-0", "node-1", "node-0"]),
     ],
 )
-def test_an_engine_elsewhere_reads_the_copies_of_its_machine(
+def test_an_engine_on_another_machine_reads_the_weight_copies_of_that_machine(
     path: str, nodes: list[ClusterNode], homes: list[str]
 ) -> None:
-    """Else it asks for files that are on another machine, or each engine of a machine fetches its own."""
+    """Otherwise it would request files of another machine, or each engine of a machine would fetch its own copy."""
     config = load_recipe("demo", ["engine.count=3", f"engine.weight_transfer={path}"])
     assert [home.name for home in place_weight_copies(config, nodes).values()] == homes
 
@@ -81,8 +81,8 @@ def test_weights_that_cannot_reach_another_machine_are_refused_before_anything_s
     assert place_weight_copies(config, here(2)) == {}
 
 
-def test_what_actors_on_another_machine_write_is_apart_for_each_attempt(directory: RunDirectory) -> None:
-    """Else a resumed run takes again what an earlier attempt has left there."""
+def test_actors_on_another_machine_write_into_a_separate_folder_for_each_start(directory: RunDirectory) -> None:
+    """Without this, a resumed run reads files that an earlier start has left there."""
     config, (head, other) = load_recipe("demo", ["cluster.scratch_dir=/scratch"]), apart(2)
     assert actor_run_dir(config, directory, head) == directory.path
     assert actor_run_dir(config, directory, other) == Path("/scratch/mine-1")
@@ -90,7 +90,7 @@ def test_what_actors_on_another_machine_write_is_apart_for_each_attempt(director
     assert weight_cache_settings(config, directory, other).folder == Path("/scratch/mine-1/copies/node-1")
 
 
-def test_nodes_get_what_their_roles_allow() -> None:
+def test_nodes_get_only_the_actors_that_their_roles_allow() -> None:
     head, engines, workers = apart(3)
     nodes = [
         replace(head, roles=frozenset[NodeRole]()),
@@ -110,7 +110,7 @@ def test_a_role_that_no_node_may_have_is_an_error_that_names_it(role: NodeRole, 
 
 
 def test_workers_of_nodes_that_join_later_have_keys_from_the_beginning() -> None:
-    """Else the buffer turns away what they send: it was told whom to let in when it was started."""
+    """Without this, the buffer rejects what they send: its list of admitted keys is fixed at its start."""
     config, nodes = load_recipe("demo", ["rollout.workers_per_node=2", "sandbox.capacity_per_node=64"]), apart(3)
     expected = expected_workers(config, nodes)
     assert set(place_workers(config, nodes)) < set(expected)
@@ -124,7 +124,7 @@ ADAPTERS = (
 )
 
 
-def test_adapters_alone_reach_every_engine_as_weights_do_by_default(directory: RunDirectory) -> None:
+def test_adapters_without_base_weights_reach_every_engine_like_full_weights(directory: RunDirectory) -> None:
     """And learner and engines are told the same of them: else no push is ever taken."""
     config = load_recipe("demo", ADAPTERS)
     assert place_weight_copies(config, here(2)) == {}
@@ -136,7 +136,7 @@ def test_adapters_alone_reach_every_engine_as_weights_do_by_default(directory: R
 
 
 @pytest.mark.parametrize(("overrides", "most"), [([], 128), (["engine.max_queued=5"], 5)])
-def test_the_queue_of_an_engine_is_as_long_as_is_said_or_follows_from_what_runs_at_once(
+def test_the_queue_limit_of_an_engine_is_configured_or_derived_from_its_running_requests(
     directory: RunDirectory, overrides: list[str], most: int
 ) -> None:
     config = load_recipe("demo", ["engine.max_running=8", *overrides])
@@ -156,12 +156,12 @@ def test_the_workers_of_a_node_share_its_starts() -> None:
     assert share_docker_engine(config, here(1)) == WorkerShare(16, 2)
 
 
-def test_machines_of_their_own_share_nothing() -> None:
+def test_nodes_on_separate_machines_share_no_capacity() -> None:
     config = load_recipe("demo", ["cluster.nodes=33", "cluster.address=10.0.0.1:6379"])
     assert share_docker_engine(config, apart(33)) == WorkerShare(32, 4)
 
 
-def test_more_nodes_on_a_machine_of_a_cluster_than_episodes_are_refused() -> None:
+def test_more_nodes_than_episodes_on_one_machine_are_refused() -> None:
     config = load_recipe("demo", ["cluster.nodes=33", "cluster.address=10.0.0.1:6379"])
     with pytest.raises(UserError, match=r"33 nodes on one machine .*ask for fewer --nodes"):
         share_docker_engine(config, here(33))
@@ -175,14 +175,14 @@ def test_engines_are_spread_and_every_node_has_its_workers() -> None:
     assert workers == {"worker-0-0": first, "worker-0-1": first, "worker-1-0": second, "worker-1-1": second}
 
 
-def test_on_gpus_engines_go_where_the_learner_and_the_others_leave_room() -> None:
+def test_gpu_engines_are_placed_where_the_learner_and_other_engines_leave_room() -> None:
     config = load_recipe("demo", [*GPUS, "learner.ranks=2", "learner.tp=2", "engine.count=3", "engine.tp=2"])
     head, bare, large = (replace(node, gpus=gpus) for node, gpus in zip(apart(3), (4, 1, 4), strict=True))
     assert place_engines(config, [head, bare, large]) == {"engine-0": head, "engine-1": large, "engine-2": large}
     assert engine_gpus(config) == 2
 
 
-def test_a_sender_on_a_gpu_has_one_of_its_own() -> None:
+def test_a_weight_sender_on_a_gpu_needs_a_separate_gpu() -> None:
     """NCCL knows no two processes on one."""
     config = load_recipe("demo", [*GPUS, "engine.weight_transfer=direct", "engine.broadcast_device=cuda"])
     (alone,) = apart(1)
@@ -191,7 +191,7 @@ def test_a_sender_on_a_gpu_has_one_of_its_own() -> None:
         place_engines(config, [replace(alone, gpus=2)])
 
 
-def test_too_few_gpus_are_named_with_what_could_be_asked_for_instead() -> None:
+def test_too_few_gpus_are_refused_with_an_alternative() -> None:
     config = load_recipe("demo", [*GPUS, "engine.count=2"])
     (alone,) = apart(1)
     says = r"too few GPUs \(node-0 2\) for 1 learner ranks on node-0 and 2 engines with 1 each.*placement=colocated"
@@ -199,8 +199,8 @@ def test_too_few_gpus_are_named_with_what_could_be_asked_for_instead() -> None:
         place_engines(config, [replace(alone, gpus=2)])
 
 
-def test_the_engine_of_evaluations_beside_training_has_a_gpu_set_aside() -> None:
-    """Else the first evaluation finds none, a hundred steps into the run."""
+def test_a_gpu_is_reserved_for_the_engine_of_online_evaluations() -> None:
+    """Without this, the first evaluation finds no free GPU, a hundred steps into the run."""
     config = load_recipe("demo", [*GPUS, "evaluation.every_steps=4"])
     (alone,) = apart(1)
     assert [*place_engines(config, [replace(alone, gpus=3)])] == ["engine-0"]
@@ -213,7 +213,7 @@ def test_the_engine_of_evaluations_beside_training_has_a_gpu_set_aside() -> None
         place_evaluation_engine(without, [replace(alone, gpus=2)])
 
 
-def test_the_worker_of_evaluations_beside_training_takes_no_place_of_trainings(directory: RunDirectory) -> None:
+def test_the_worker_of_online_evaluations_takes_no_episode_slot_from_training(directory: RunDirectory) -> None:
     config, (node,) = load_recipe("demo"), here(1)
     keys = make_run_keys([EVALUATION_WORKER])
     spec = evaluation_worker_spec(config, directory, MODEL, node, buffer=BufferAddress("tcp://127.0.0.1:1", keys))
@@ -222,13 +222,13 @@ def test_the_worker_of_evaluations_beside_training_takes_no_place_of_trainings(d
     assert spec.episodes + share.episodes <= config.sandbox.capacity_per_node
 
 
-def test_an_engine_that_takes_turns_with_the_learner_needs_no_gpu_of_its_own() -> None:
+def test_a_colocated_engine_needs_no_separate_gpu() -> None:
     config = load_recipe("demo", [*GPUS, "cluster.placement=colocated", "run.mode=sync"])
     (alone,) = (replace(node, gpus=1) for node in apart(1))
     assert (engine_gpus(config), place_engines(config, [alone])) == (0, {"engine-0": alone})
 
 
-def test_a_buffer_that_others_can_reach_lets_in_the_runs_own_workers(directory: RunDirectory) -> None:
+def test_a_buffer_reachable_from_other_machines_admits_only_the_workers_of_the_run(directory: RunDirectory) -> None:
     config, nodes = load_recipe("demo"), apart(2)
     homes, share = place_workers(config, nodes), share_docker_engine(config, nodes)
     keys = make_run_keys(homes)
@@ -243,7 +243,7 @@ def test_a_buffer_that_others_can_reach_lets_in_the_runs_own_workers(directory: 
     assert {worker.curve.public for worker in spec if worker.curve} == keys.server.clients
 
 
-def test_a_worker_keeps_its_own_containers_and_has_ended_them_before_it_is_given_up(directory: RunDirectory) -> None:
+def test_a_worker_owns_its_containers_and_stops_them_before_its_own_stop_deadline(directory: RunDirectory) -> None:
     share, (node,) = WorkerShare(5, 2), here(1)
     spec = worker_spec(load_recipe("demo"), directory, MODEL, "worker-0-0", node, buffer=LOCAL_BUFFER, share=share)
     assert (spec.episodes, spec.pool.capacity, spec.pool.start_concurrency) == (5, 5, 2)
@@ -252,7 +252,7 @@ def test_a_worker_keeps_its_own_containers_and_has_ended_them_before_it_is_given
 
 
 @pytest.mark.parametrize(("max_staleness", "every", "lag"), [(4, 2, 2), (4, 3, 1), (0, 1, 1)])
-def test_an_engine_is_passed_over_once_its_weights_are_further_behind_than_tokens_may_be(
+def test_workers_skip_an_engine_with_weights_older_than_the_staleness_bound_allows(
     directory: RunDirectory, max_staleness: int, every: int, lag: int
 ) -> None:
     """With η = 0 too, engines are given new weights one after the other."""
@@ -264,23 +264,21 @@ def test_an_engine_is_passed_over_once_its_weights_are_further_behind_than_token
 
 
 @pytest.mark.parametrize(("overrides", "harness"), [([], ""), (["agent.harness=agent --go"], "agent --go")])
-def test_a_harness_takes_the_agents_place_where_one_is_named(
-    directory: RunDirectory, overrides: list[str], harness: str
-) -> None:
+def test_a_configured_harness_replaces_the_agent(directory: RunDirectory, overrides: list[str], harness: str) -> None:
     config, share, (node,) = load_recipe("demo", overrides), WorkerShare(5, 2), here(1)
     spec = worker_spec(config, directory, MODEL, "worker-0-0", node, buffer=LOCAL_BUFFER, share=share)
     assert spec.harness.harness == harness
 
 
 @pytest.mark.parametrize("send_s", [1.0, 600.0, 5000.0])
-def test_a_request_outlives_all_that_its_worker_may_take(send_s: float) -> None:
-    """Else the scheduler issues again what a worker is still sending, and the same work is done twice."""
+def test_a_rollout_request_outlives_the_longest_time_that_its_worker_may_take(send_s: float) -> None:
+    """Otherwise the scheduler would reissue what a worker is still sending, and the work would be done twice."""
     config = load_recipe("demo", [f"rollout.send_deadline_s={send_s}"])
     assert rollout_request_deadline_s(config) > REQUEST_POLL_S + config.rollout.episode_deadline_s + send_s
 
 
-def test_a_request_may_wait_for_the_learners_turn_where_there_is_one(directory: RunDirectory) -> None:
-    """Else a turn that is longer than a server's start fails every episode that it meets."""
+def test_requests_may_wait_for_the_learners_turn_on_a_shared_device(directory: RunDirectory) -> None:
+    """Without this, a turn that is longer than a server's start fails every episode that waits for it."""
     share, (node,) = WorkerShare(5, 2), here(1)
     waits_s: list[float] = []
     for placement in ("separate", "colocated"):
@@ -292,7 +290,7 @@ def test_a_request_may_wait_for_the_learners_turn_where_there_is_one(directory: 
     assert waits_s == [config.engine.start_timeout_s, config.engine.start_timeout_s + config.learner.call_timeout_s]
 
 
-def test_the_engines_bound_what_is_in_flight() -> None:
+def test_episodes_in_flight_are_bounded_by_the_engines_unless_configured() -> None:
     assert RunConfig().in_flight == 64
     assert load_recipe("demo", ["rollout.in_flight=5"]).in_flight == 5
 

@@ -30,7 +30,7 @@ class Counting:
         return EngineStatistics(sampled_tokens=counted)
 
 
-async def test_sampled_tokens_are_summed_over_the_lives_of_engines_and_nobody_waits_for_one(
+async def test_sampled_tokens_are_summed_over_engine_restarts_without_waiting_for_an_engine(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(engine_statistics, "PROMPT_ANSWER_S", 0.01)
@@ -54,7 +54,7 @@ class Busy:
         return EngineStatistics(running=self._running or 0, queued=self._queued)
 
 
-async def test_only_engines_that_answer_count_as_idle_or_not(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_only_engines_that_answer_report_a_load(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine_statistics, "PROMPT_ANSWER_S", 0.01)
     engines = [cast("Remote[Engine]", each) for each in (Busy(3), Busy(0, queued=2), Busy(None), Busy(0))]
     assert sorted(await query_engine_loads(engines)) == [0, 2, 3]

@@ -42,10 +42,10 @@ class Silent:
 
 
 @pytest.mark.parametrize(("remote", "nth", "answers"), [(False, 2, False), (True, 2, True), (True, 3, False)])
-async def test_an_answer_that_a_cut_cable_swallowed_is_no_silence(
+async def test_one_lost_answer_does_not_restart_an_actor_on_another_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, remote: bool, nth: int, answers: bool
 ) -> None:
-    """Else what a worker was at when its machine's cable was cut is thrown away, though it came back."""
+    """Without this, the work of a worker is thrown away after a short network failure of its machine."""
 
     def restart(actor: Remote[object]) -> None:
         raise Restarted

@@ -36,13 +36,13 @@ async def test_rank_0_answers() -> None:
     assert await ranks(FakeRank(), FakeRank(after_s=0.01)).call(LearnerRank.setup) == "done"
 
 
-async def test_a_death_is_the_cause_though_the_exchange_of_another_rank_fails_first() -> None:
+async def test_a_dead_rank_is_the_reported_cause_even_if_the_exchange_of_another_rank_fails_first() -> None:
     died = ActorDied("run/learner-1", "killed")
     with pytest.raises(ActorDied):
         await ranks(FakeRank(RuntimeError("connection closed by peer")), FakeRank(died, 0.05)).call(LearnerRank.setup)
 
 
-async def test_a_defect_is_raised_as_it_is_and_waits_little_for_ranks_that_hang(
+async def test_a_defect_is_raised_unchanged_after_a_short_wait_for_hanging_ranks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(learner_group, "OTHER_RANKS_S", 0.01)
@@ -59,8 +59,8 @@ async def test_ranks_that_hang_are_named_with_their_limit() -> None:
     assert caught.value.actor == "run/learner-1"
 
 
-async def test_who_waited_for_a_rank_in_vain_is_not_the_one_that_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else a rank that hangs ends the run with a defect of another, and is not started again."""
+async def test_the_hanging_rank_is_named_and_not_the_rank_that_waited_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without this, a hanging rank ends the run with the error of another rank, and is not restarted."""
     monkeypatch.setattr(learner_group, "OTHER_RANKS_S", 0.01)
     waited = RuntimeError("[gloo/transport/tcp/unbound_buffer.cc:84] Timed out waiting 20000ms for recv operation")
     with pytest.raises(RemoteError, match=r"no answer from learner-1$") as caught:

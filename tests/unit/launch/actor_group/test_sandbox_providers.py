@@ -38,7 +38,7 @@ def check(config: RunConfig, **environment: str) -> None:
     check_provider(config, make_agent(config.agent.make_spec()), environment)
 
 
-def test_servers_are_those_of_the_configuration_else_of_the_environment() -> None:
+def test_pool_servers_come_from_the_configuration_or_else_from_the_environment() -> None:
     environment = {"WORKER_URLS": "http://a:18081, http://b:18081/", "LONGSHORE_SANDBOX_TOKEN": "secret"}
     assert make_provider_spec(load_recipe("demo").sandbox, environment) is None
     expected = ProviderSpec("pool", ("http://a:18081", "http://b:18081"), "secret")
@@ -48,7 +48,7 @@ def test_servers_are_those_of_the_configuration_else_of_the_environment() -> Non
     assert settings == ProviderSpec("pool", ("http://c:1", "http://d:2"), "secret")
 
 
-def test_a_run_without_a_server_says_how_to_name_one() -> None:
+def test_a_run_without_a_pool_server_is_refused_with_how_to_name_one() -> None:
     with pytest.raises(UserError, match=r"--set sandbox\.urls=http://HOST:18081, or export WORKER_URLS="):
         check(config())
     with pytest.raises(UserError, match=r"server 'a:1' is not a URL"):
@@ -61,7 +61,7 @@ def test_a_server_that_does_not_answer_is_named() -> None:
         check(config(f"sandbox.urls={url}"))
 
 
-async def test_a_server_s_token_is_asked_for_before_anything_starts() -> None:
+async def test_a_wrong_pool_server_token_is_refused_before_anything_starts() -> None:
     app = create_app(lambda: RoutedPoolServers(("http://127.0.0.1:9",), "", 1.0), Access("127.0.0.1", "right" * 4))
     async with serving(app) as url:
         run_config = config(f"sandbox.urls={url}")
@@ -70,7 +70,7 @@ async def test_a_server_s_token_is_asked_for_before_anything_starts() -> None:
             await asyncio.to_thread(check, run_config, LONGSHORE_SANDBOX_TOKEN="wrong" * 4)
 
 
-def test_an_agent_whose_tools_hold_on_to_a_pool_s_sandbox_is_refused() -> None:
+def test_an_agent_with_terminal_keystrokes_is_refused_in_pool_sandboxes() -> None:
     for kind, toolset in (("hermes", "seta"), ("bash", "shell_only"), ("code_interpreter", "shell_only")):
         with pytest.raises(UserError, match="needs the URLs of pool servers"):  # and not its tools
             check(config(f"agent.kind={kind}", f"agent.toolset={toolset}", SAYS))
@@ -78,7 +78,7 @@ def test_an_agent_whose_tools_hold_on_to_a_pool_s_sandbox_is_refused() -> None:
         check(config("agent.kind=keystrokes", SAYS), WORKER_URLS="http://a:1")
 
 
-async def test_the_places_of_a_whole_group_are_asked_of_one_address_that_has_them(tmp_path: Path) -> None:
+async def test_the_sandbox_slots_of_a_group_are_requested_from_one_address_with_enough_of_them(tmp_path: Path) -> None:
     limits = LeaseLimits(tasks=3, runs_per_task=2)
     async with AsyncExitStack() as stack:
         urls = [
@@ -106,7 +106,7 @@ async def test_the_places_of_a_whole_group_are_asked_of_one_address_that_has_the
         (["sandbox.group_slots=true", "rollout.group_size=17"], "at most 16 slots at once"),
     ],
 )
-def test_a_group_s_places_that_nobody_could_give_are_refused(overrides: list[str], why: str) -> None:
+def test_group_slots_that_no_server_could_grant_are_refused(overrides: list[str], why: str) -> None:
     with pytest.raises(UserError, match=why):
         config(*overrides)
 
@@ -114,7 +114,7 @@ def test_a_group_s_places_that_nobody_could_give_are_refused(overrides: list[str
 SERVICES = ("sandbox.provider=environment", "warm_start.enabled=false")
 
 
-def test_environment_services_are_those_of_the_configuration_else_of_the_environment() -> None:
+def test_environment_services_come_from_the_configuration_or_else_from_the_environment() -> None:
     environment = {
         "ENVIRONMENT_URLS": "http://a:18082",
         "WORKER_URLS": "http://b:1",
@@ -128,12 +128,12 @@ def test_environment_services_are_those_of_the_configuration_else_of_the_environ
         check(run_config)
 
 
-def test_services_here_reach_the_policy_by_loopback_and_others_by_their_worker_s_node() -> None:
+def test_local_services_call_back_over_loopback_and_remote_ones_to_the_node_of_the_worker() -> None:
     assert callback_address(["http://127.0.0.1:1", "http://localhost:2"], "10.0.0.5") == "127.0.0.1"
     assert callback_address(["http://127.0.0.1:1", "http://far:2"], "10.0.0.5") == "10.0.0.5"
 
 
-async def test_what_is_no_environment_service_is_told_before_anything_starts(tmp_path: Path) -> None:
+async def test_a_url_that_is_not_an_environment_service_is_refused_before_anything_starts(tmp_path: Path) -> None:
     async def never(_: EpisodeInputs) -> EpisodeOutcome:
         raise AssertionError
 
@@ -146,7 +146,7 @@ async def test_what_is_no_environment_service_is_told_before_anything_starts(tmp
         await asyncio.to_thread(check, load_recipe("demo", [*SERVICES, f"sandbox.urls={service}"]))
 
 
-def test_a_run_on_this_machine_alone_says_where_services_elsewhere_call_back() -> None:
+def test_a_local_run_needs_a_callback_address_for_remote_services() -> None:
     for overrides, reachable in (
         ((), False),
         (("sandbox.callback=10.0.0.1",), True),
@@ -171,12 +171,12 @@ def test_a_run_on_this_machine_alone_says_where_services_elsewhere_call_back() -
         (["sandbox.provider=docker", "sandbox.callback=10.0.0.1"], "remove sandbox.callback"),
     ],
 )
-def test_what_an_environment_service_would_not_read_is_refused(overrides: list[str], why: str) -> None:
+def test_settings_that_an_environment_service_would_ignore_are_refused(overrides: list[str], why: str) -> None:
     with pytest.raises(UserError, match=why):
         load_recipe("demo", [*SERVICES, *overrides])
 
 
-def test_daytona_s_package_options_and_key_are_looked_for_before_anything_starts(
+def test_the_package_options_and_key_of_daytona_are_checked_before_anything_starts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     daytona = ("sandbox.provider=daytona", "warm_start.enabled=false")

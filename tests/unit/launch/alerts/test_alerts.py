@@ -52,7 +52,7 @@ def about(found: Sequence[Alert]) -> list[str]:
     return [each.name for each in found]
 
 
-def test_a_run_that_goes_well_and_one_that_has_just_begun_hear_nothing() -> None:
+def test_a_healthy_run_and_a_run_that_has_just_begun_raise_no_alert() -> None:
     assert evaluate_rules(GOOD) == []
     assert evaluate_rules(RunSignals()) == []
 
@@ -89,7 +89,7 @@ def test_a_run_that_goes_well_and_one_that_has_just_begun_hear_nothing() -> None
         ({"disk": DiskSignals(50 * 10**9, 10**9, 3600.0)}, "disk", "full in 1.0 h"),
     ],
 )
-def test_what_goes_wrong_is_said_with_its_figure_and_its_knob(bad: dict[str, object], what: str, says: str) -> None:
+def test_an_alert_states_its_figure_and_the_setting_to_change(bad: dict[str, object], what: str, says: str) -> None:
     (found,) = evaluate_rules(facts(**bad))
     assert found.name == what
     assert says in found.text
@@ -119,16 +119,16 @@ def test_what_goes_wrong_is_said_with_its_figure_and_its_knob(bad: dict[str, obj
         {"disk": None, "idle_engines": None},
     ],
 )
-def test_what_is_near_a_limit_too_young_or_as_it_should_be_is_not_said(good: dict[str, object]) -> None:
+def test_signals_that_are_near_a_limit_too_few_or_healthy_raise_no_alert(good: dict[str, object]) -> None:
     assert evaluate_rules(facts(**good)) == []
 
 
-def test_health_comes_first() -> None:
+def test_health_alerts_come_first() -> None:
     found = evaluate_rules(facts(idle_engines=0.9, unstarted=40, disk=DiskSignals(1, 10**9, None)))
     assert about(found) == ["disk", "sandbox_start", "idle_engines"]
 
 
-def test_what_has_been_said_holds_a_little_longer_than_it_takes_to_be_said() -> None:
+def test_a_raised_alert_is_resolved_at_a_lower_threshold_than_it_was_raised_at() -> None:
     near = facts(idle_engines=0.45)
     assert evaluate_rules(near) == []
     assert about(evaluate_rules(near, {"idle_engines"})) == ["idle_engines"]
@@ -159,7 +159,7 @@ def test_every_key_that_an_alert_names_is_a_key() -> None:
 # -- what is seen ----------------------------------------------------------------------------------------------------
 
 
-def test_only_what_the_newest_have_shown_counts_and_only_of_training() -> None:
+def test_only_the_newest_groups_and_episodes_of_training_count() -> None:
     signals = SignalCollector()
     for _ in range(100):
         signals.observe_event(
@@ -200,7 +200,7 @@ def test_engines_are_not_idle_while_the_run_is_paused_or_evaluates() -> None:
     assert signals.collect().idle_engines == 0.5
 
 
-def test_a_disk_fills_by_what_a_while_has_shown_and_not_by_one_checkpoint() -> None:
+def test_the_disk_forecast_follows_a_longer_trend_and_not_a_single_checkpoint() -> None:
     signals = SignalCollector()
     signals.observe_disk(0.0, 10**9, 10**8)
     signals.observe_disk(5.0, 5 * 10**8, 10**8)
@@ -212,7 +212,7 @@ def test_a_disk_fills_by_what_a_while_has_shown_and_not_by_one_checkpoint() -> N
     assert disk.full_in_s == pytest.approx((disk.free - disk.reserve) / 1e5)
 
 
-def test_the_entropy_is_held_against_that_of_the_first_steps() -> None:
+def test_the_entropy_is_compared_with_that_of_the_first_steps() -> None:
     signals = SignalCollector()
     for step in range(1, 8):
         signals.observe_metrics({"step": step, "entropy": 1.0 if step <= 4 else 0.1})
@@ -253,9 +253,7 @@ def alerts_in(run_dir: Path) -> list[tuple[str, object]]:
     return [(str(event["kind"]), event["name"]) for event in found]
 
 
-async def test_what_holds_is_told_once_and_once_more_when_it_is_over(
-    watch: AlertWatch, engines: FakeEngineStatuses
-) -> None:
+async def test_an_alert_is_raised_once_and_resolved_once(watch: AlertWatch, engines: FakeEngineStatuses) -> None:
     for _ in range(ENGINE_CHECKS + 5):
         await watch.check()
     assert alerts_in(watch.run_dir) == [("alert.raised", "idle_engines")]
@@ -265,21 +263,21 @@ async def test_what_holds_is_told_once_and_once_more_when_it_is_over(
     assert alerts_in(watch.run_dir) == [("alert.raised", "idle_engines"), ("alert.resolved", "idle_engines")]
 
 
-async def test_what_is_so_by_design_is_not_told(watch: AlertWatch) -> None:
+async def test_a_silenced_alert_is_not_raised(watch: AlertWatch) -> None:
     watch.silenced = {"idle_engines"}
     for _ in range(ENGINE_CHECKS + 5):
         await watch.check()
     assert alerts_in(watch.run_dir) == []
 
 
-async def test_the_first_steps_of_an_earlier_attempt_count_and_its_events_do_not(watch: AlertWatch) -> None:
+async def test_the_first_steps_of_an_earlier_start_count_but_its_events_do_not(watch: AlertWatch) -> None:
     await watch.check()
     assert watch.signals.collect().entropy_at_first == 2.0
     assert watch.signals.collect().steps == ()
     assert watch.signals.phase == "training"
 
 
-async def test_a_disk_that_is_full_is_told(watch: AlertWatch) -> None:
+async def test_a_full_disk_raises_an_alert(watch: AlertWatch) -> None:
     watch.reserve_bytes = 10**13
     await watch.check()
     assert alerts_in(watch.run_dir) == [("alert.raised", "disk")]
@@ -288,7 +286,7 @@ async def test_a_disk_that_is_full_is_told(watch: AlertWatch) -> None:
     assert alerts_in(watch.run_dir)[-1] == ("alert.resolved", "disk")
 
 
-def test_turns_losses_without_bounds_and_controls_are_so_by_design() -> None:
+def test_shared_devices_unbounded_losses_and_controls_silence_their_alerts() -> None:
     assert silenced_alerts(load_recipe("demo")) == frozenset()
     shared = ["cluster.placement=colocated", "run.mode=sync"]
     assert silenced_alerts(load_recipe("demo", shared)) == {"idle_learner", "idle_engines"}

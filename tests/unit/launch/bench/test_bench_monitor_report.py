@@ -30,7 +30,7 @@ def options(*words: str) -> MonitorBenchmarkOptions:
     return parse_options(parse_arguments(MonitorBenchmarkArguments, words, "bench"))
 
 
-def test_what_holds_is_said_as_it_was_asked_for() -> None:
+def test_a_report_within_its_bounds_passes_with_the_requested_keys() -> None:
     report = GOOD.as_json()
     assert GOOD.passed
     assert {name: report[name] for name in ("open_s_100k", "rss_mb", "event_latency_ms", "missed_events")} == {
@@ -54,7 +54,7 @@ def test_what_holds_is_said_as_it_was_asked_for() -> None:
         ),
     ],
 )
-def test_what_does_not_hold_fails(report: MonitorBenchmarkReport, message: str) -> None:
+def test_a_report_beyond_a_bound_fails_with_the_reason(report: MonitorBenchmarkReport, message: str) -> None:
     assert not report.passed
     assert list(report.failures) == [message]
 
@@ -68,12 +68,12 @@ def test_what_does_not_hold_fails(report: MonitorBenchmarkReport, message: str) 
         (["--output", "."], "is not an empty folder"),
     ],
 )
-def test_what_cannot_be_measured_is_refused(words: list[str], says: str) -> None:
+def test_options_that_cannot_be_measured_are_refused(words: list[str], says: str) -> None:
     with pytest.raises(UserError, match=says):
         options(*words)
 
 
-def test_processor_time_is_a_processes_own(tmp_path: Path) -> None:
+def test_the_processor_time_of_a_process_is_read(tmp_path: Path) -> None:
     before = read_cpu_s(os.getpid())
     while time.process_time() < before + 0.05:
         pass

@@ -41,19 +41,19 @@ def test_all_recipes_are_tried_unless_some_are_named() -> None:
         (["--output", __file__], "is not an empty folder"),
     ],
 )
-def test_what_cannot_be_tried_is_refused(words: list[str], says: str) -> None:
+def test_unknown_recipes_and_invalid_options_are_refused(words: list[str], says: str) -> None:
     with pytest.raises(UserError, match=says):
         options(*words)
 
 
-def test_a_run_is_told_as_its_directory_says(tmp_path: Path) -> None:
+def test_the_result_of_a_recipe_is_read_from_its_run_directory(tmp_path: Path) -> None:
     lines = [{"step": 1, "part_bonus": 0.5, "loss": 1.0}, {"step": 2, "part_bonus": 0.0, "loss": 1.0}]
     (tmp_path / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     (tmp_path / "summary.json").write_text('{"trajectories": {"trained": 16}}')
     assert read_recipe_result(tmp_path, 3.21) == RecipeResult(True, 2, 16, {"bonus": 0.25}, 3.2)
 
 
-def test_a_run_that_never_came_to_a_step_has_run_none(tmp_path: Path) -> None:
+def test_a_run_that_ended_before_its_first_step_counts_zero_steps(tmp_path: Path) -> None:
     assert read_recipe_result(tmp_path, 1.0) == RecipeResult(True, 0, 0, None, 1.0)
 
 
@@ -73,7 +73,7 @@ def test_a_run_that_lacks_something_is_a_failure(tmp_path: Path) -> None:
     assert find_failures(incomplete, 2) == [f"2 containers were left behind, see {incomplete}"]
 
 
-async def test_a_machine_that_cannot_run_a_recipe_does_not_make_it_one_that_does_not_load(
+async def test_a_recipe_counts_as_loaded_even_if_the_machine_cannot_run_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def nothing_here(config: RunConfig) -> None:

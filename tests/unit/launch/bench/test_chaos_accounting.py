@@ -69,7 +69,7 @@ def settled(evidence: RunEvidence) -> ChaosAccounting:
     return audit_trajectories(evidence, TASKS, SEED)
 
 
-def test_each_acknowledged_trajectory_has_one_place() -> None:
+def test_each_acknowledged_trajectory_is_accounted_for_once() -> None:
     accounting = settled(evidence())
     assert accounting == ChaosAccounting(
         acknowledged=6,
@@ -87,7 +87,7 @@ def test_each_acknowledged_trajectory_has_one_place() -> None:
     assert accounting.is_clean
 
 
-def test_one_that_hears_only_the_second_time_that_it_is_superseded_has_its_place() -> None:
+def test_a_trajectory_acknowledged_as_superseded_only_when_sent_again_is_accounted_for() -> None:
     """A trajectory is stored twice after a lost acknowledgement."""
     again = [(name, f"{outcome}_again" if outcome == "superseded" else outcome) for name, outcome in evidence().acks]
     assert settled(replace(evidence(), acks=again)) == settled(evidence())
@@ -122,7 +122,7 @@ def with_row(name: str, row: JournalRow) -> RunEvidence:
         replace(evidence(), superseded={}),
     ],
 )
-def test_what_is_in_no_place_is_lost(wrong: RunEvidence) -> None:
+def test_an_acknowledged_trajectory_that_is_found_nowhere_counts_as_lost(wrong: RunEvidence) -> None:
     accounting = settled(wrong)
     assert accounting.lost == 1
     assert not accounting.is_balanced
@@ -151,13 +151,13 @@ ONCE = LedgerStep(1, FIRST, (TRAINED,), {})
         replace(evidence(), ledgers=[[ONCE, LedgerStep(2, SECOND, (TRAINED,), {})], evidence().ledgers[-1]]),
     ],
 )
-def test_what_is_trained_twice_or_could_be_is_found(wrong: RunEvidence) -> None:
+def test_a_trajectory_that_is_or_could_be_trained_twice_is_reported(wrong: RunEvidence) -> None:
     accounting = settled(wrong)
     assert accounting.duplicated == 1
     assert not accounting.is_clean
 
 
-def test_a_trajectory_that_was_trained_twice_balances_nothing() -> None:
+def test_a_trajectory_that_was_trained_twice_unbalances_the_accounting() -> None:
     assert not settled(with_ledger(ONCE, LedgerStep(2, SECOND, (TRAINED,), {}))).is_balanced
 
 
@@ -186,7 +186,7 @@ def test_a_cursor_that_skips_or_repeats_is_found(opened: dict[int, set[str]], sk
     assert not accounting.is_clean
 
 
-def test_the_task_of_a_wasted_group_comes_once_more_and_only_once() -> None:
+def test_the_task_of_a_wasted_group_is_issued_exactly_once_more() -> None:
     plain = [tasks for _, tasks in sorted(tasks_of(100).items())]
     again = dict(enumerate([*plain[:6], plain[2], *plain[6:]]))
     right = replace(evidence(), opened=again, wasted=[2])
@@ -212,13 +212,13 @@ def test_a_version_with_two_hashes_is_found() -> None:
         replace(evidence(), lineage={FIRST: (0, -1), SECOND: (1, -1)}, sampled={TRAINED: {SECOND: 4}}),
     ],
 )
-def test_tokens_of_no_age_are_found(wrong: RunEvidence) -> None:
+def test_tokens_without_a_valid_age_are_reported(wrong: RunEvidence) -> None:
     accounting = settled(wrong)
     assert accounting.negative_staleness == 4
     assert not accounting.is_clean
 
 
-def test_events_of_which_some_could_not_be_written_prove_nothing() -> None:
+def test_incomplete_events_are_refused_as_evidence() -> None:
     """The acknowledgements come from them.  A process in the place of a dead one counts from 0."""
 
     def events_with(*seqs: int) -> list[JsonLine]:
@@ -231,11 +231,11 @@ def test_events_of_which_some_could_not_be_written_prove_nothing() -> None:
             require_complete_events([*others, *broken])
 
 
-def test_a_trained_trajectory_that_nobody_exported_is_found() -> None:
+def test_a_trained_trajectory_that_was_not_exported_is_reported() -> None:
     assert settled(replace(evidence(), sampled={})).negative_staleness == 1
 
 
-def test_a_token_of_an_abandoned_branch_has_the_age_of_the_way_over_the_ancestor() -> None:
+def test_the_age_of_a_token_from_an_abandoned_branch_is_counted_over_the_common_ancestor() -> None:
     """Sampled by weights that a dead learner had made and that nobody has any more; the next learner names the
     checkpoint's weights anew before it uses them."""
     right = with_ledger(LedgerStep(1, RESUMED, (TRAINED,), {}), LedgerStep(2, SECOND, (), {STALE: "all_stale"}))

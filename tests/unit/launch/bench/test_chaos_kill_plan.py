@@ -33,7 +33,7 @@ from protocol.run_directory.json_fields import Event
 ACCOUNTING = ChaosAccounting(2000, 1500, 200, 290, 10, 0, 0, 0, 0, 0)
 
 
-def test_a_hundred_kills_are_fifteen_of_each_process_two_at_each_point_and_two_thousand_trajectories() -> None:
+def test_a_goal_of_100_kills_is_15_of_each_process_2_at_each_point_and_2000_trajectories() -> None:
     assert scale_goal(100) == ChaosGoal(100, 15, 2, 2000)
     assert scale_goal(200) == ChaosGoal(200, 30, 4, 4000)
     assert scale_goal(10) == ChaosGoal(10, 1, 1, 200)
@@ -63,7 +63,7 @@ print("alive")
 """
 
 
-def test_a_process_dies_at_an_armed_point_once_and_writes_it_down(tmp_path: Path) -> None:
+def test_a_process_dies_once_at_an_armed_kill_point_and_records_it(tmp_path: Path) -> None:
     def process() -> subprocess.CompletedProcess[str]:
         env = {**os.environ, KILLS_FOLDER_VARIABLE: str(tmp_path)}
         return subprocess.run([sys.executable, "-c", DIES], check=False, capture_output=True, text=True, env=env)
@@ -86,7 +86,7 @@ def kill(t: float, process: KilledProcess = KilledProcess.SCHEDULER, pid: int = 
     return Kill(t, process, pid, None)
 
 
-def test_only_what_a_living_worker_has_begun_and_not_brought_home_is_in_flight() -> None:
+def test_only_unfinished_episodes_of_living_workers_count_as_in_flight() -> None:
     events = [
         event(1, "worker-0-0", "worker.started", pid=10),
         event(1, "worker-0-1", "worker.started", pid=11),
@@ -103,8 +103,8 @@ def test_only_what_a_living_worker_has_begun_and_not_brought_home_is_in_flight()
     assert count_in_flight_at_kills(reversed(events), kills) == [0, 0, 1, 2, 1, 2, 1, 1, 0]
 
 
-def test_what_ran_in_a_killed_worker_is_not_in_flight_until_its_successor_begins() -> None:
-    """Else a kill counts at which nothing was in flight."""
+def test_episodes_of_a_killed_worker_do_not_count_as_in_flight_until_its_successor_starts() -> None:
+    """Otherwise a kill would count although nothing was in flight."""
     events = [
         event(1, "worker-0-0", "worker.started", pid=10),
         event(2, "worker-0-0", "episode.started", "train-g000000-s00-a0"),
@@ -116,7 +116,7 @@ def test_what_ran_in_a_killed_worker_is_not_in_flight_until_its_successor_begins
     assert count_in_flight_at_kills(events, kills) == [1, 0, 1, 1, 0]
 
 
-def test_a_witness_reads_on_and_passes_over_half_a_line(tmp_path: Path) -> None:
+def test_an_observer_of_a_run_reads_new_events_and_skips_an_unfinished_line(tmp_path: Path) -> None:
     log = EventLog(tmp_path, "worker-0-0", "node-0")
     witness = RunObserver(tmp_path)
     log.emit("worker.started", worker="worker-0-0", incarnation="4711.18f")
@@ -142,7 +142,7 @@ def report(accounting: ChaosAccounting = ACCOUNTING, *, workers: int = 40, point
     return ChaosReport(scale_goal(100), by, dict.fromkeys(POINT_VICTIMS, points), accounting)
 
 
-def test_a_report_holds_only_if_all_was_reached_and_nothing_is_wrong() -> None:
+def test_a_chaos_report_passes_only_if_its_goal_is_met_and_nothing_is_wrong() -> None:
     assert report().passed
     assert not report(workers=39).passed, "99 kills"
     assert not report(workers=14).passed
@@ -157,7 +157,7 @@ def test_a_report_holds_only_if_all_was_reached_and_nothing_is_wrong() -> None:
         ).passed
 
 
-def test_the_object_has_what_was_promised() -> None:
+def test_the_json_report_has_every_promised_key() -> None:
     output = report().as_json()
     assert list(output) == [
         "kills",

@@ -57,7 +57,7 @@ def version(number: int) -> WeightManifest:
     return WeightManifest(WeightVersion(number), number, NO_VERSION, "/model", "", 0, 0)
 
 
-async def test_every_load_is_held_until_each_of_its_requests_has_all_its_tokens() -> None:
+async def test_a_load_stays_constant_until_each_of_its_requests_has_all_its_tokens() -> None:
     fake, lines = MeteredEngine(at_most=4), list[str]()
     report = await measure_loads(
         {"in_place": fake}, EngineBenchmarkOptions((1, 3), 10, 2, "cpu"), version, lines.append
@@ -70,8 +70,8 @@ async def test_every_load_is_held_until_each_of_its_requests_has_all_its_tokens(
     assert len(lines) == 4
 
 
-async def test_both_ways_to_pause_get_new_weights_under_the_largest_load() -> None:
-    """Else nobody can tell which of them a machine should take."""
+async def test_both_pause_modes_are_measured_with_new_weights_under_the_largest_load() -> None:
+    """Without this, it is unknown which of them suits a machine."""
     fakes: dict[PauseMode, MeteredEngine] = {"in_place": MeteredEngine(10, 4.0), "retract": MeteredEngine(10, 6.0)}
     report = await measure_loads(fakes, EngineBenchmarkOptions((2,), 10, 2, "cpu"), version, list[str]().append)
     for fake in fakes.values():
@@ -103,6 +103,6 @@ def test_loads_are_read_from_the_command_line() -> None:
         (("--rounds", "0"), "argument --rounds: must be at least 1"),
     ],
 )
-def test_what_cannot_be_measured_is_refused_in_one_line(words: tuple[str, ...], says: str) -> None:
+def test_options_that_cannot_be_measured_are_refused(words: tuple[str, ...], says: str) -> None:
     with pytest.raises(UserError, match=says):
         parse_options(engine_arguments(*words))

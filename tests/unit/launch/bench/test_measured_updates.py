@@ -55,7 +55,7 @@ def step(tmp_path: Path) -> WeightStep:
     return WeightStep(folder(tmp_path, "v0", 1.0), folder(tmp_path, "v1", 2.0))
 
 
-async def test_each_route_is_taken_in_each_round_and_comes_first_in_its_turn(
+async def test_every_route_is_measured_in_each_round_and_takes_its_turn_at_being_first(
     tmp_path: Path, step: WeightStep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(measured_updates, "GAP_S", 0.0)

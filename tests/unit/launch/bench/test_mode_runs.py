@@ -38,14 +38,14 @@ REQUEST = RolloutRequest("run", GroupId(0), sample=1, group_size=8, task="t", se
 # -- waits -------------------------------------------------------------------------------------------------------------
 
 
-def test_half_of_the_waits_are_below_the_median_and_five_in_a_hundred_above_the_95th_percentile() -> None:
+def test_drawn_tool_delays_have_the_requested_median_and_95th_percentile() -> None:
     drawn = [WAITS.draw_delay_s(f"task-{task}", sample) for task in range(2500) for sample in range(8)]
     cuts = quantiles(drawn, n=20)
     assert cuts[9] == pytest.approx(3.0, rel=0.05)
     assert cuts[18] == pytest.approx(12.0, rel=0.05)
 
 
-def test_a_wait_depends_on_task_sample_and_key_alone() -> None:
+def test_a_tool_delay_depends_only_on_task_sample_and_key() -> None:
     again = ToolDelays.from_json(WAITS.to_json())
     assert again.draw_delay_s("a", 0) == WAITS.draw_delay_s("a", 0)
     others = [WAITS.draw_delay_s("a", 1), WAITS.draw_delay_s("b", 0), ToolDelays("0/2", 3.0, 12.0).draw_delay_s("a", 0)]
@@ -75,7 +75,7 @@ async def test_only_the_first_command_of_an_episode_waits() -> None:
     assert shell.ran == [f"sleep {WAITS.draw_delay_s('t', 1):.3f}\nls", "pwd"]
 
 
-async def test_an_evaluation_does_not_wait() -> None:
+async def test_commands_of_an_evaluation_are_not_delayed() -> None:
     shell = RecordingShell()
     usual = SandboxTerminal(local_sandbox(shell, TASK), TASK, terminal_limits(command_s=60.0, observation_chars=100))
     await delay_first_command(replace(REQUEST, purpose="after"), usual, WAITS).call(
@@ -93,7 +93,7 @@ def values(mode: AdmissionMode, starts: int | None = None) -> dict[str, object]:
     return {f"{table}.{key}": value for table, keys in config_tables(config).items() for key, value in keys.items()}
 
 
-def test_the_arms_differ_in_mode_and_in_flight_alone() -> None:
+def test_the_arms_differ_only_in_mode_and_episodes_in_flight() -> None:
     all_values = [values(mode) for mode in MODES]
     differing = {key for key in all_values[0] if len({repr(each[key]) for each in all_values}) > 1}
     assert differing == {"run.mode", "rollout.in_flight"}
@@ -104,7 +104,7 @@ def test_the_arms_differ_in_mode_and_in_flight_alone() -> None:
     assert [all_values[0][key] for key in batch] == [4, 8, 2, 9, 3]
 
 
-def test_half_a_batch_is_learned_from_at_the_root_of_half_the_rate() -> None:
+def test_half_a_batch_is_trained_at_the_learning_rate_divided_by_the_square_root_of_two() -> None:
     learner, recipe = (
         ModeBenchmarkSetup("demo", Path("/runs"), 3).config(ModeRun("1", ASYNC, 9, 4, WAITS)).learner,
         load_recipe("demo"),
@@ -114,7 +114,7 @@ def test_half_a_batch_is_learned_from_at_the_root_of_half_the_rate() -> None:
     assert learner.lr_end == pytest.approx((recipe.learner.lr_end or 0) / 2**0.5, rel=0.01)
 
 
-def test_what_the_pilot_chose_is_one_key() -> None:
+def test_the_choice_of_the_pilot_run_changes_one_key() -> None:
     usual, chosen = values(SYNC), values(SYNC, 8)
     assert {key for key in usual if usual[key] != chosen[key]} == {"sandbox.start_concurrency"}
 
@@ -144,7 +144,7 @@ def report(rounds: dict[AdmissionMode, list[RunMeasurement]]) -> ModeBenchmarkRe
     return ModeBenchmarkReport(steps=8, starts=4, pilot={2: 1.0, 4: 1.5, 8: 1.25}, rounds=rounds)
 
 
-def test_an_arms_figure_is_its_median_and_arms_are_compared_repetition_by_repetition() -> None:
+def test_the_figure_of_an_arm_is_a_median_and_arms_are_compared_by_repetition() -> None:
     output = report(
         {
             ASYNC: [measured(100), measured(128), measured(64)],
@@ -194,7 +194,7 @@ def test_a_policy_that_may_have_learned_less_fails_the_bench_and_a_slow_arm_does
     assert not made.passed
 
 
-def test_a_check_of_a_runs_own_that_did_not_hold_fails_the_bench() -> None:
+def test_a_failed_check_of_a_run_fails_the_bench() -> None:
     made = report({ASYNC: [measured(1)], SYNC: [measured(1), measured(1, failed=["3 containers"])], ONE: [measured(1)]})
     assert made.failures == ["sync, repetition 2: 3 containers"]
 
@@ -206,7 +206,7 @@ def arguments(*words: str) -> ModesArguments:
     return parse_arguments(ModesArguments, words, "bench")
 
 
-def test_what_is_asked_for_by_default_is_what_the_figures_are_for() -> None:
+def test_the_default_options_are_those_of_the_published_figures() -> None:
     made = parse_options(arguments())
     assert (made.recipe, made.steps, made.repetitions, made.starts) == ("demo", 8, 3, (2, 4, 8))
     assert (made.median_s, made.p95_s) == (3.0, 12.0)
@@ -227,12 +227,12 @@ def test_what_is_asked_for_by_default_is_what_the_figures_are_for() -> None:
         (["--median-s", "nan"], "argument --median-s: must be a finite number"),
     ],
 )
-def test_what_cannot_be_done_is_said_in_one_line(words: list[str], message: str) -> None:
+def test_invalid_options_are_refused(words: list[str], message: str) -> None:
     with pytest.raises(UserError, match=message):
         parse_options(arguments(*words))
 
 
-def test_a_folder_with_something_in_it_is_left_alone(tmp_path: Path) -> None:
+def test_an_output_folder_that_is_not_empty_is_refused(tmp_path: Path) -> None:
     (tmp_path / "mine").touch()
     with pytest.raises(UserError, match="is not an empty folder"):
         parse_options(arguments("--output", str(tmp_path)))

@@ -35,7 +35,7 @@ WAITS = ToolDelays("0/1", median_s=3.0, p95_s=12.0)
         ([(0.0, 99.0)], 10.0),
     ],
 )
-def test_time_in_which_several_things_last_counts_once(spans: list[tuple[float, float]], seconds: float) -> None:
+def test_overlapping_spans_count_once(spans: list[tuple[float, float]], seconds: float) -> None:
     assert covered_seconds([TimeSpan(*span) for span in spans], TimeSpan(10.0, 20.0)) == seconds
 
 
@@ -130,7 +130,7 @@ def test_without_a_warm_up_every_step_counts(run: FakeRunDirectory) -> None:
     assert whole.after_warm_up_s == whole.seconds
 
 
-def test_engine_and_learner_are_idle_while_nothing_is_asked_of_them(measured: RunMeasurement) -> None:
+def test_engine_and_learner_are_idle_while_they_have_no_work(measured: RunMeasurement) -> None:
     assert measured.idle.engine == pytest.approx(1 - (3 + 2 + 2 + 1) / 40)
     assert measured.idle.learner == pytest.approx(1 - (1 + 3) / 40)
 
@@ -140,11 +140,11 @@ def test_only_an_episode_that_ran_a_command_slept(measured: RunMeasurement) -> N
     assert measured.sleep_share == pytest.approx(slept / (30 + 20 + 4 + 10 + 10))
 
 
-def test_attempts_at_the_family_that_is_held_out_are_no_part_of_the_score(measured: RunMeasurement) -> None:
+def test_attempts_at_the_held_out_family_do_not_count_towards_the_score(measured: RunMeasurement) -> None:
     assert [each.task for each in measured.attempts] == ["a"]
     assert measured.failed == ["a token of staleness 3"]
 
 
-def test_a_run_that_stopped_in_its_warm_up_is_no_measurement(run: FakeRunDirectory) -> None:
+def test_a_run_that_stopped_during_its_warm_up_cannot_be_measured(run: FakeRunDirectory) -> None:
     with pytest.raises(InfraError, match="no step after the first 2"):
         measure_run(run.path, 2, WAITS)

@@ -36,7 +36,7 @@ def command(folder: Path, *words: str) -> RunSupervisor:
     return RunSupervisor(folder, words, "chaos", (sys.executable, "-c", SCRIPTED, str(folder)))
 
 
-async def test_a_run_whose_driver_was_killed_is_gone_on_with_under_another_token(tmp_path: Path) -> None:
+async def test_a_run_is_resumed_with_a_new_token_after_its_driver_was_killed(tmp_path: Path) -> None:
     running, output = command(tmp_path, "r.toml"), tmp_path / "said"
     async with asyncio.timeout(SOON_S), background_services(running.keep_running()):
         while not output.exists() or len(output.read_text().splitlines()) < 2:  # noqa: ASYNC110  another process's doing
@@ -47,13 +47,13 @@ async def test_a_run_whose_driver_was_killed_is_gone_on_with_under_another_token
     assert first != second == running.token
 
 
-async def test_a_death_that_nobody_ordered_fails_the_bench(tmp_path: Path) -> None:
+async def test_an_unplanned_death_of_the_driver_fails_the_bench(tmp_path: Path) -> None:
     with pytest.raises(InfraError, match="by itself"):
         async with asyncio.timeout(SOON_S):
             await command(tmp_path, "unseen").keep_running()
 
 
-def test_the_drivers_process_says_nothing_that_is_not_the_runs(tmp_path: Path) -> None:
+def test_the_drivers_process_prints_only_the_output_of_the_run(tmp_path: Path) -> None:
     program = RunSupervisor(tmp_path, (), "chaos").program
     done = subprocess.run([*program, "token", "nowhere.toml"], capture_output=True, text=True, check=False)
     assert done.returncode == EXIT_USER

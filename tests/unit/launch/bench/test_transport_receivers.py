@@ -22,7 +22,7 @@ from protocol import codec
 from protocol.journal import Journal, JournalSettings, TrajectoryArrival
 
 
-def test_only_what_lies_in_the_journal_with_its_bytes_counts(tmp_path: Path) -> None:
+def test_only_trajectories_in_the_journal_with_their_payload_count(tmp_path: Path) -> None:
     path = tmp_path / "journal.sqlite"
     settings = JournalSettings(
         run_id=RUN, max_trajectory_bytes=1 << 20, budget_bytes=1 << 30, disk_floor_bytes=0, dynamic_sampling=False
@@ -49,7 +49,7 @@ CASE = TransportCase(8192, *[1.0] * 7, *[0.1] * 4, lost_ours=0, lost_pubsub=9)
 STALL = StallMeasurement(0, 32 << 20, 32 << 20, 64 << 20, 80 << 20, 100 << 20)
 
 
-def test_a_measurement_holds_whatever_the_machine_reaches_where_nothing_is_lost_and_memory_is_bounded() -> None:
+def test_a_measurement_passes_at_any_speed_if_nothing_is_lost_and_memory_is_bounded() -> None:
     assert TransportReport((CASE,), (STALL,)).passed
 
 

@@ -64,7 +64,7 @@ def truncate(file: Path) -> None:
     file.write_bytes(file.read_bytes()[:-1])
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
+def test_a_checkpoint_is_read_back_as_it_was_written(tmp_path: Path) -> None:
     store = CheckpointStore(tmp_path, RetentionSettings(keep=2))
     save(store, 4)
     (found,) = store.list_checkpoints()
@@ -75,7 +75,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert found.lineage.entries[14].step == 4
 
 
-def test_a_ledger_has_every_step_of_the_run_whatever_was_pruned(tmp_path: Path) -> None:
+def test_a_ledger_has_every_step_of_the_run_even_after_pruning(tmp_path: Path) -> None:
     store = CheckpointStore(tmp_path, RetentionSettings(keep=1))
     for step in (0, 2, 5):
         save(store, step)
@@ -84,7 +84,7 @@ def test_a_ledger_has_every_step_of_the_run_whatever_was_pruned(tmp_path: Path) 
     assert [line.step for line in found.ledger()] == [1, 2, 3, 4, 5]
 
 
-def test_an_unfinished_checkpoint_is_none(tmp_path: Path) -> None:
+def test_an_unfinished_checkpoint_does_not_count_and_is_removed_with_the_next_one(tmp_path: Path) -> None:
     store = CheckpointStore(tmp_path, RetentionSettings(keep=2))
     save(store, 4)
     (store.begin(8) / "shard").write_bytes(b"half")
@@ -94,7 +94,7 @@ def test_an_unfinished_checkpoint_is_none(tmp_path: Path) -> None:
     assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == {"step-000004", "step-000006"}
 
 
-def test_the_newest_stay_and_the_oldest_step_is_told(tmp_path: Path) -> None:
+def test_pruning_keeps_the_newest_checkpoints_and_returns_the_oldest_kept_step(tmp_path: Path) -> None:
     store = CheckpointStore(tmp_path, RetentionSettings(keep=2))
     for step in (0, 4, 8):
         save(store, step)
@@ -102,7 +102,7 @@ def test_the_newest_stay_and_the_oldest_step_is_told(tmp_path: Path) -> None:
     assert [each.manifest.step for each in store.list_checkpoints()] == [4, 8]
 
 
-def test_a_driver_that_dies_while_it_removes_a_checkpoint_leaves_nothing_for_ever(
+def test_a_checkpoint_left_half_removed_by_a_dead_driver_is_removed_by_the_next_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = CheckpointStore(tmp_path, RetentionSettings(keep=1))
@@ -123,7 +123,7 @@ def test_a_driver_that_dies_while_it_removes_a_checkpoint_leaves_nothing_for_eve
     assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == {"step-000008"}
 
 
-def test_the_first_stays_if_it_is_to_stay(tmp_path: Path) -> None:
+def test_the_first_checkpoint_stays_if_keep_first_is_set(tmp_path: Path) -> None:
     store = CheckpointStore(tmp_path, RetentionSettings(keep=1, keep_first=True))
     for step in (0, 4, 8):
         save(store, step)
@@ -185,7 +185,7 @@ def run(tmp_path: Path) -> Iterator[JournalRun]:
     made.journal.close()
 
 
-def test_a_journal_goes_on_with_its_checkpoint_whatever_came_after_it(run: JournalRun) -> None:
+def test_a_journal_with_entries_after_a_checkpoint_still_resumes_from_it(run: JournalRun) -> None:
     run.arrive(0, 1, 2)
     run.train(1)
     first = run.checkpoint(1)
@@ -211,7 +211,7 @@ def test_a_journal_without_its_log_is_refused(run: JournalRun) -> None:
         run.resume(found)
 
 
-def test_a_journal_from_before_the_checkpoints_last_step_is_refused_though_nothing_has_arrived_since(
+def test_a_journal_that_lacks_only_the_last_step_of_its_checkpoint_is_refused(
     run: JournalRun,
 ) -> None:
     run.arrive(0, 1)
@@ -224,7 +224,7 @@ def test_a_journal_from_before_the_checkpoints_last_step_is_refused_though_nothi
         run.resume(found)
 
 
-def test_what_a_recovery_has_lost_a_resume_does_not_ask_for(run: JournalRun) -> None:
+def test_a_resume_does_not_expect_trajectories_that_a_recovery_lost(run: JournalRun) -> None:
     run.arrive(0, 1)
     run.train(1)
     found = run.checkpoint(1)
@@ -242,7 +242,7 @@ def test_what_a_recovery_has_lost_a_resume_does_not_ask_for(run: JournalRun) -> 
 def test_a_damaged_checkpoint_is_set_aside_for_the_one_before(
     tmp_path: Path, harm: Callable[[Path], None], file: str
 ) -> None:
-    """Else a run goes on from weights, accounting or a lineage that never were."""
+    """Otherwise a run would continue from weights, accounting or a lineage that never existed."""
     store = CheckpointStore(tmp_path, RetentionSettings(keep=3))
     for step in (0, 4, 8):
         save(store, step)
@@ -255,7 +255,7 @@ def test_a_damaged_checkpoint_is_set_aside_for_the_one_before(
     assert newest(store) == (8, []), "what a torn one has left is in nobody's way"
 
 
-def test_where_no_checkpoint_is_whole_all_stay_and_the_person_is_told(tmp_path: Path) -> None:
+def test_if_every_checkpoint_is_damaged_all_stay_and_the_error_names_the_damage(tmp_path: Path) -> None:
     store = CheckpointStore(tmp_path, RetentionSettings(keep=2))
     for step in (0, 4):
         save(store, step)
@@ -272,7 +272,7 @@ def test_a_run_without_checkpoints_has_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("missing", [True, False])
-def test_a_shard_that_is_not_what_the_learner_says_is_no_checkpoint(tmp_path: Path, *, missing: bool) -> None:
+def test_a_checkpoint_with_other_files_than_the_learner_wrote_is_refused(tmp_path: Path, *, missing: bool) -> None:
     store = CheckpointStore(tmp_path, RetentionSettings(keep=2))
     shards = store.begin(4)
     (shards / "shard").write_bytes(b"weights")
@@ -286,7 +286,7 @@ def test_a_shard_that_is_not_what_the_learner_says_is_no_checkpoint(tmp_path: Pa
     assert store.list_checkpoints() == []
 
 
-def test_the_best_by_score_stays_and_a_score_of_weights_that_were_rolled_back_does_not_count(tmp_path: Path) -> None:
+def test_the_best_checkpoint_stays_and_scores_of_rolled_back_weights_do_not_count(tmp_path: Path) -> None:
     store = CheckpointStore(tmp_path, RetentionSettings(keep=1, keep_best=True))
     save(store, 0)
     store.record_score(0, 0.4)
@@ -316,8 +316,8 @@ def test_a_score_that_came_before_its_checkpoint_was_written_is_kept(tmp_path: P
     assert (best[0].manifest.step, best[1]) == (4, 0.9)
 
 
-def test_a_checkpoint_whose_score_is_awaited_stays_until_it_is_known(tmp_path: Path) -> None:
-    """Else the best is gone before anybody knows that it is."""
+def test_a_checkpoint_stays_until_its_pending_score_is_known(tmp_path: Path) -> None:
+    """Without this, the best checkpoint is removed before its score is known."""
     store = CheckpointStore(tmp_path, RetentionSettings(keep=1, keep_best=True))
     store.record_score(0, 0.4)
     for step in (0, 4):
@@ -333,7 +333,7 @@ def test_a_checkpoint_whose_score_is_awaited_stays_until_it_is_known(tmp_path: P
     assert [each.manifest.step for each in store.list_checkpoints()] == [0, 12]
 
 
-def test_where_nothing_that_was_evaluated_has_a_checkpoint_there_is_no_best(tmp_path: Path) -> None:
+def test_without_a_checkpoint_of_an_evaluated_step_there_is_no_best(tmp_path: Path) -> None:
     store = CheckpointStore(tmp_path, RetentionSettings(keep=1, keep_best=True))
     store.record_score(4, 0.9)
     save(store, 8)
@@ -346,7 +346,7 @@ SCORES = st.dictionaries(st.integers(0, 30), st.sampled_from([0.0, 0.25, 0.5, 1.
 
 
 @given(steps=STEPS, scores=SCORES, awaited=st.sets(st.integers(0, 30), max_size=1), keep=st.integers(1, 4))
-def test_no_step_that_stays_out_is_better_than_the_best_that_stays(
+def test_no_discarded_step_has_a_better_score_than_the_best_kept_one(
     steps: list[int], scores: dict[int, float], awaited: set[int], keep: int
 ) -> None:
     kept = select_steps_to_keep(RetentionSettings(keep=keep, keep_best=True), steps, scores, awaited)
@@ -376,7 +376,7 @@ def test_each_retention_setting_keeps_its_steps(retention: RetentionSettings, ke
     assert select_steps_to_keep(retention, [0, 4, 8, 12, 16, 20], {0: 0.5, 4: 0.7, 12: 0.7, 24: 1.0}) == kept
 
 
-def test_the_journal_keeps_what_the_oldest_that_a_run_can_go_on_from_needs(tmp_path: Path) -> None:
+def test_the_journal_keeps_what_the_oldest_resumable_checkpoint_needs(tmp_path: Path) -> None:
     store = CheckpointStore(tmp_path, RetentionSettings(keep=2, keep_first=True, keep_every_steps=4))
     for step in (0, 4, 8, 12):
         save(store, step)

@@ -103,7 +103,7 @@ def test_the_demo_recipe_proves_what_the_documents_promise() -> None:
         (["checkpoint.keep_best=true", "checkpoint.every_steps=6"], "keep_best keeps one.*set .*every_steps = 12"),
     ],
 )
-def test_evaluations_beside_training_that_could_not_be_are_refused(overrides: list[str], says: str) -> None:
+def test_online_evaluations_that_could_not_run_are_refused_with_the_remedy(overrides: list[str], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         load_recipe("demo", ["evaluation.every_steps=8", *overrides])
     assert load_recipe("demo", ["evaluation.every_steps=8"]).online_evaluation_slots == 4
@@ -222,7 +222,7 @@ def test_a_wrong_key_or_value_is_refused_with_the_remedy(override: str, says: st
         ),
     ],
 )
-def test_what_cannot_take_turns_is_refused_with_the_remedy(overrides: list[str], says: str) -> None:
+def test_a_configuration_that_cannot_be_colocated_is_refused_with_the_remedy(overrides: list[str], says: str) -> None:
     sharing = ["cluster.placement=colocated", "run.mode=sync"]
     assert load_recipe("demo", sharing).colocated
     with pytest.raises(ConfigError) as caught:
@@ -249,7 +249,7 @@ JUDGED = ["judge.enabled=true", "judge.url=http://127.0.0.1:30000", "learner.adv
         (["reward.process=art", "rollout.reward=pass_ratio"], "puts 0 above it: set reward.process_target = 'turns'"),
     ],
 )
-def test_rewards_that_would_do_harm_or_nothing_are_refused_with_the_remedy(overrides: list[str], says: str) -> None:
+def test_harmful_or_ineffective_rewards_are_refused_with_the_remedy(overrides: list[str], says: str) -> None:
     assert load_recipe("demo", JUDGED).judge.enabled
     with pytest.raises(ConfigError) as caught:
         load_recipe("demo", [*JUDGED, *overrides])
@@ -260,7 +260,7 @@ def reward_spec_of(config: RunConfig) -> RewardSpec:
     return make_reward_spec(config.rollout, config.reward, config.judge)
 
 
-def test_workers_are_told_the_rewards_that_the_configuration_says(tmp_path: Path) -> None:
+def test_workers_get_the_rewards_of_the_configuration(tmp_path: Path) -> None:
     assert reward_spec_of(load_recipe("demo")) == RewardSpec("binary", RewardSettings())
     key, prompt = tmp_path / "key", tmp_path / "mine.txt"
     key.write_text("s3cret\n")
@@ -289,7 +289,7 @@ def test_workers_are_told_the_rewards_that_the_configuration_says(tmp_path: Path
 
 
 @pytest.mark.parametrize("content", [None, "", "two\nlines", "schlüssel"])
-def test_a_key_that_is_none_is_refused_before_the_run(content: str | None, tmp_path: Path) -> None:
+def test_an_invalid_judge_key_file_is_refused_before_the_run(content: str | None, tmp_path: Path) -> None:
     key = tmp_path / "key"
     if content is not None:
         key.write_text(content)
@@ -311,7 +311,7 @@ LORA = ["warm_start.enabled=false", "model.path=/some/where", "lora.rank=8"]
     ("targets", "says"),
     [("[]", "set lora.targets = 'all-linear'"), ('["q_proj", "gate_prj"]', "did you mean 'gate_proj'")],
 )
-def test_adapters_of_nothing_are_refused(targets: str, says: str) -> None:
+def test_adapters_without_valid_targets_are_refused(targets: str, says: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load_recipe("demo", [*LORA, f"lora.targets={targets}"])
     assert says in str(caught.value)
@@ -330,7 +330,9 @@ def test_adapters_of_nothing_are_refused(targets: str, says: str) -> None:
         (["engine.max_adapters=1"], "at least 2"),
     ],
 )
-def test_adapters_that_no_engine_can_take_alone_are_refused_with_the_remedy(overrides: list[str], says: str) -> None:
+def test_adapters_that_no_engine_can_load_without_base_weights_are_refused_with_the_remedy(
+    overrides: list[str], says: str
+) -> None:
     alone = [*LORA, "engine.weight_transfer=adapters"]
     assert load_recipe("demo", alone).publish_adapters
     assert load_recipe("demo", [*alone, 'lora.targets=["v_proj","q_proj"]']).publish_adapters
@@ -339,7 +341,7 @@ def test_adapters_that_no_engine_can_take_alone_are_refused_with_the_remedy(over
     assert says in str(caught.value)
 
 
-def test_the_learner_is_told_of_adapters() -> None:
+def test_the_learner_gets_the_adapter_settings() -> None:
     """One name needs no brackets; and the record of a run is read back as the same."""
     assert not learner_spec(load_recipe("demo"), Path("model")).lora.enabled
     config = load_recipe("demo", [*LORA, "lora.targets=o_proj"])
@@ -390,7 +392,7 @@ NEEDS: dict[Enum, list[str]] = {
 
 
 @pytest.mark.parametrize("key", ENUM_KEYS)
-def test_the_rooms_understand_every_choice(key: str) -> None:
+def test_every_choice_of_an_enum_key_is_understood_by_its_room(key: str) -> None:
     """A choice that is offered must not end the run when a room is told of it."""
     for choice in enum_of(key):
         config = load_recipe("demo", [f"{key}={choice.value}", *NEEDS.get(choice, [])])
@@ -417,17 +419,17 @@ def test_the_rooms_understand_every_choice(key: str) -> None:
         ("agent.harness=agent", "set sandbox.provider = 'docker', or leave agent.harness out"),
     ],
 )
-def test_what_sandboxes_of_others_cannot_do_is_refused(override: str, says: str) -> None:
+def test_settings_that_pool_sandboxes_cannot_honour_are_refused(override: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         load_recipe("demo", ["sandbox.provider=pool", override])
 
 
-def test_a_machine_s_capacity_bounds_its_own_sandboxes_alone() -> None:
+def test_the_capacity_of_a_machine_does_not_bound_pool_sandboxes() -> None:
     more = ["rollout.episodes_per_worker=100", "sandbox.provider=pool"]
     assert load_recipe("demo", more).rollout.episodes_per_worker == 100
 
 
-def test_each_kind_of_agent_is_told_its_form_and_reads_only_keys_of_its_own() -> None:
+def test_each_agent_kind_gets_its_prompt_and_refuses_keys_that_it_would_not_read() -> None:
     other = ["warm_start.enabled=false", "agent.system_prompt=Use the shell."]
     for kind in AgentKind:
         spec = load_recipe("demo", [*other, f"agent.kind={kind}"]).agent.make_spec()
@@ -441,7 +443,7 @@ def test_each_kind_of_agent_is_told_its_form_and_reads_only_keys_of_its_own() ->
         load_recipe("demo", [*other, "agent.kind=bash", "agent.toolset=seta"])
 
 
-def test_what_a_history_that_is_rendered_anew_may_hold_has_a_place() -> None:
+def test_a_trajectory_of_rerendered_histories_must_fit_into_a_micro_batch() -> None:
     anew = ["agent.history=dynamic", "agent.context_tokens=8192", "learner.micro_batch_tokens=8192"]
     with pytest.raises(ConfigError, match=r"for the 24576 tokens and 3 turns .* or lower agent\.trajectory_tokens"):
         load_recipe("demo", anew)
@@ -449,12 +451,12 @@ def test_what_a_history_that_is_rendered_anew_may_hold_has_a_place() -> None:
     assert load_recipe("demo").agent.total_tokens == load_recipe("demo").agent.context_tokens
 
 
-def test_seeded_sampling_can_be_had_where_the_engine_can_do_it() -> None:
+def test_deterministic_sampling_can_be_enabled_on_cuda_engines() -> None:
     assert load_recipe("demo", ["engine.device=cuda", "engine.deterministic=true"]).engine.deterministic
     assert not load_recipe("demo").engine.deterministic
 
 
-def test_all_problems_come_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     with pytest.raises(ConfigError) as caught:
         load_recipe("demo", ["staleness.max_staleness=0", "sandbox.max_lifetime_s=300"])
     assert "staleness.max_staleness" in str(caught.value)
@@ -466,7 +468,7 @@ def test_an_unknown_recipe_names_the_known_ones() -> None:
         load_recipe("dmo")
 
 
-def test_a_recipe_file_of_ones_own(tmp_path: Path) -> None:
+def test_a_recipe_can_be_a_file_of_the_user(tmp_path: Path) -> None:
     mine = tmp_path / "mine.toml"
     mine.write_text('[run]\nmode = "sync"\n[staleness]\nmax_staleness = 0\n')
     config = load_recipe(str(mine), ["run.steps=5"])
@@ -490,7 +492,7 @@ def test_the_lr0_control_does_not_learn() -> None:
 
 
 @pytest.mark.parametrize("betas", ["[1,0.95]", "[0.9,1]", "[-0.1,0.95]"])
-def test_a_mean_that_never_moves_is_refused(betas: str) -> None:
+def test_adam_betas_outside_their_range_are_refused(betas: str) -> None:
     with pytest.raises(ConfigError, match=r"learner\.betas"):
         load_recipe("demo", [f"learner.betas={betas}"])
 

@@ -41,7 +41,7 @@ POSITIONS = {"Qwen3-8B": 40960, "Qwen3-4B": 40960, "Qwen3-32B": 40960, "qwen3-4b
 
 @pytest.mark.parametrize("name", NAMES)
 def test_an_episode_is_no_longer_than_the_recipes_own_model_takes(name: str) -> None:
-    """Else its own command is refused, on whatever cluster."""
+    """Otherwise the recipe's own command would be refused on every cluster."""
     config = load_recipe(name)
     assert config.agent.context_tokens + RESERVED_TOKENS <= POSITIONS[str(config.model.path)]
 
@@ -51,7 +51,7 @@ def test_every_recipe_of_a_document_has_a_table() -> None:
 
 
 @pytest.mark.parametrize(("name", "row"), ROWS, ids=map(titled, ROWS))
-def test_a_key_is_what_the_document_says_or_the_reason_is_told(name: str, row: Row) -> None:
+def test_a_key_has_the_documented_value_or_a_stated_reason(name: str, row: Row) -> None:
     if not row.key:
         assert row.why, "a figure without a key of ours has a reason"
         return
@@ -61,7 +61,7 @@ def test_a_key_is_what_the_document_says_or_the_reason_is_told(name: str, row: R
 
 @there
 @pytest.mark.parametrize(("name", "row"), ROWS, ids=map(titled, ROWS))
-def test_the_document_says_so_in_that_line(name: str, row: Row) -> None:
+def test_the_document_has_the_quote_in_the_cited_line(name: str, row: Row) -> None:
     lines = (REFERENCE / row.document).read_text(encoding="utf-8").splitlines()
     assert row.quote in lines[row.line - 1], f"{name}: {row.document}:{row.line}"
 
@@ -83,24 +83,24 @@ def test_no_hyper_parameter_of_a_document_is_left_out(name: str) -> None:
         (104, "-0.02", "timeout", -0.02),
     ],
 )
-def test_arts_process_rewards_are_its_documents(line: int, quote: str, rule: str, gives: float) -> None:
+def test_the_process_rewards_of_art_are_those_of_its_document(line: int, quote: str, rule: str, gives: float) -> None:
     ours = {each.name: each.value for each in (*RULES, MALFORMED_RULE)}
     assert ours[rule] == gives
     if REFERENCE.is_dir():
         assert quote in (REFERENCE / ART).read_text(encoding="utf-8").splitlines()[line - 1]
 
 
-def test_what_an_episode_gets_for_how_it_works_stays_below_what_a_pass_is_worth() -> None:
+def test_process_rewards_of_an_episode_stay_below_the_reward_of_a_pass() -> None:
     reward = load_recipe("art_terminal").reward
     assert (reward.process, MAX_TURN_REWARD) == ("art", 0.1)
     assert 2 * reward.process_cap < 0.5
 
 
-def test_setas_reward_is_shaped_as_its_card_says() -> None:
+def test_the_reward_of_seta_is_shaped_as_its_card_says() -> None:
     assert load_recipe("seta_qwen3_8b").objective.shaping == RewardShapingSettings(bias=-0.5, scale=10.0, clip=20.0)
 
 
-def test_grpo_tcrs_epochs_are_its_steps() -> None:
+def test_the_step_limit_of_grpo_tcr_follows_from_its_epochs() -> None:
     """366 steps: 3 passes over 490 samples, 4 a step."""
     config = load_recipe("grpo_tcr_qwen3_4b", ["run.steps=100000"])
     assert config.limited_to_epochs(490).run.steps == 366
@@ -123,7 +123,7 @@ def test_a_dry_run_prints_a_recipe(name: str, capfd: pytest.CaptureFixture[str])
         ["learner.advantage=turn", "reward.discount=0.9"],
     ],
 )
-def test_openclaws_options_can_be_had(overrides: list[str]) -> None:
+def test_the_optional_settings_of_openclaw_are_accepted(overrides: list[str]) -> None:
     assert load_recipe("openclaw_terminal", overrides)
 
 
@@ -143,17 +143,17 @@ def test_openclaws_options_can_be_had(overrides: list[str]) -> None:
         ("seta_miles_multinode", ["agent.kind=keystrokes", "agent.toolset=shell_only", "agent.prompt="]),
     ],
 )
-def test_what_a_recipe_says_can_be_set_can_be_set(name: str, overrides: list[str]) -> None:
+def test_settings_that_a_recipe_offers_are_accepted(name: str, overrides: list[str]) -> None:
     assert load_recipe(name, overrides)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_recipe_is_evaluated_in_this_machine_s_sandboxes_wherever_its_run_s_are(name: str) -> None:
+def test_a_recipe_is_evaluated_in_local_sandboxes_even_if_its_runs_use_remote_ones(name: str) -> None:
     assert load_local_recipe(name, ()).sandbox.uses_worker_pools
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_try_on_a_tiny_model_is_still_that_recipe(name: str) -> None:
+def test_a_recipe_tried_on_a_tiny_model_keeps_its_characteristic_settings(name: str) -> None:
     tried = load_recipe(name, [*tiny_overrides(name), "model.path=/tiny", "data.path=/tasks"])
     whole = load_recipe(name)
     kept = {

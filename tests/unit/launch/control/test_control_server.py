@@ -161,7 +161,7 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
     return Scene(tmp_path)
 
 
-async def test_a_pause_is_confirmed_once_the_learner_stands_and_outlives_the_start(scene: Scene) -> None:
+async def test_a_pause_is_confirmed_once_the_learner_waits_and_persists_across_starts(scene: Scene) -> None:
     async with scene.open(trains=False):
         request = make_request(ControlAction.PAUSE, reason="lunch")
         submit_request(scene.run_dir, request)
@@ -180,7 +180,7 @@ async def test_a_pause_is_confirmed_once_the_learner_stands_and_outlives_the_sta
     assert list_request_files(scene.run_dir) == []
 
 
-async def test_a_paused_run_goes_on_when_it_is_told_to(scene: Scene) -> None:
+async def test_a_paused_run_continues_on_request(scene: Scene) -> None:
     async with scene.open():
         assert (await scene.answer(make_request(ControlAction.PAUSE)))[0]
         ok, text = await scene.answer(make_request(ControlAction.RESUME))
@@ -192,7 +192,7 @@ async def test_a_paused_run_goes_on_when_it_is_told_to(scene: Scene) -> None:
     assert raised["name"] == resolved["name"] == PAUSE_ALERT
 
 
-async def test_a_scheduler_that_is_being_restarted_is_told_again(scene: Scene) -> None:
+async def test_a_request_is_repeated_until_a_restarting_scheduler_receives_it(scene: Scene) -> None:
     scene.scheduler.restarting = 3
     async with scene.open():
         assert (await scene.answer(make_request(ControlAction.PAUSE)))[0]
@@ -203,7 +203,7 @@ async def test_a_scheduler_that_is_being_restarted_is_told_again(scene: Scene) -
     ("action", "how"),
     [(ControlAction.DRAIN, StopReason.DRAINED), (ControlAction.STOP, StopReason.STOPPED_BY_REQUEST)],
 )
-async def test_a_run_that_is_to_end_opens_no_group_and_stands_no_longer(
+async def test_a_run_that_is_asked_to_end_opens_no_group_and_is_no_longer_paused(
     scene: Scene, action: ControlAction, how: StopReason
 ) -> None:
     async with scene.open():
@@ -218,7 +218,7 @@ async def test_a_run_that_is_to_end_opens_no_group_and_stands_no_longer(
     assert not is_paused(scene.run_dir), "what goes on with the run is not paused"
 
 
-async def test_an_engine_that_is_drained_ends_no_run(scene: Scene) -> None:
+async def test_draining_an_engine_does_not_end_the_run(scene: Scene) -> None:
     async with scene.open():
         ok, text = await scene.answer(make_request(ControlAction.DRAIN, target="engine-0"))
     assert ok
@@ -227,7 +227,7 @@ async def test_an_engine_that_is_drained_ends_no_run(scene: Scene) -> None:
     assert scene.training.step_hooks.requested_stop is None
 
 
-async def test_what_is_retuned_holds_for_the_run_its_record_and_the_learner(scene: Scene) -> None:
+async def test_retuned_keys_reach_the_run_its_record_and_the_learner(scene: Scene) -> None:
     changes = {"rollout.in_flight": "8", "learner.lr": "1e-5", "checkpoint.every_steps": "2"}
     async with scene.open():
         ok, text = await scene.answer(make_request(ControlAction.RETUNE, changes=changes, reason="too fast"))
@@ -245,7 +245,7 @@ async def test_what_is_retuned_holds_for_the_run_its_record_and_the_learner(scen
     )
 
 
-async def test_what_counts_only_for_requests_waits_for_no_step(scene: Scene) -> None:
+async def test_retuning_rollout_requests_does_not_wait_for_a_step(scene: Scene) -> None:
     """A person who halves what is in flight because a step takes for ever would wait for ever."""
     async with scene.open(trains=False):
         assert (await scene.answer(make_request(ControlAction.RETUNE, changes={"rollout.in_flight": "8"})))[0]
@@ -268,7 +268,9 @@ async def test_what_counts_only_for_requests_waits_for_no_step(scene: Scene) -> 
         (make_request(ControlAction.CANCEL, target="13"), "group 13 is not open"),
     ],
 )
-async def test_what_cannot_be_is_refused_and_changes_nothing(scene: Scene, request_: ControlRequest, says: str) -> None:
+async def test_an_impossible_request_is_refused_and_changes_nothing(
+    scene: Scene, request_: ControlRequest, says: str
+) -> None:
     before = (scene.run_dir / "config.json").read_bytes()
     async with scene.open():
         ok, text = await scene.answer(request_)
@@ -285,7 +287,7 @@ async def test_what_cannot_be_is_refused_and_changes_nothing(scene: Scene, reque
         ("g12", (12, None), ["train-g000012-s00", "train-g000012-s03"]),
     ],
 )
-async def test_what_is_given_up_ends_where_it_runs(
+async def test_cancelled_episodes_end_where_they_run(
     scene: Scene, target: str, cancelled: tuple[int, int | None], ended: list[str]
 ) -> None:
     async with scene.open():
@@ -294,7 +296,7 @@ async def test_what_is_given_up_ends_where_it_runs(
     assert scene.ended == ended
 
 
-async def test_a_checkpoint_is_confirmed_when_it_is_kept(scene: Scene) -> None:
+async def test_a_checkpoint_request_is_answered_once_the_checkpoint_is_written_or_has_failed(scene: Scene) -> None:
     async with scene.open():
         assert await scene.answer(make_request(ControlAction.CHECKPOINT)) == (True, "the checkpoint of step 4 is kept")
         scene.training.full_disk = True
@@ -302,7 +304,7 @@ async def test_a_checkpoint_is_confirmed_when_it_is_kept(scene: Scene) -> None:
     assert scene.training.kept == 4
 
 
-async def test_an_evaluation_begins_though_the_run_is_paused_or_who_asks_learns_why_not(scene: Scene) -> None:
+async def test_an_evaluation_can_be_requested_during_a_pause_and_a_second_one_is_refused(scene: Scene) -> None:
     async with scene.open():
         await scene.answer(make_request(ControlAction.PAUSE))
         evaluate_now = make_request(ControlAction.EVALUATE, reason="it looks good")
@@ -311,7 +313,7 @@ async def test_an_evaluation_begins_though_the_run_is_paused_or_who_asks_learns_
     assert scene.evaluated == ["it looks good"]
 
 
-async def test_a_run_that_ends_first_says_so_and_leaves_no_request_to_the_next_start(scene: Scene) -> None:
+async def test_a_request_that_the_end_of_the_run_overtakes_is_answered_and_removed(scene: Scene) -> None:
     request = make_request(ControlAction.CHECKPOINT)
     async with scene.open(trains=False):
         submit_request(scene.run_dir, request)
@@ -321,7 +323,7 @@ async def test_a_run_that_ends_first_says_so_and_leaves_no_request_to_the_next_s
     assert list_request_files(scene.run_dir) == []
 
 
-async def test_what_was_asked_of_a_start_that_has_ended_is_not_done_by_the_next(scene: Scene) -> None:
+async def test_a_request_to_an_earlier_start_is_refused_by_the_next(scene: Scene) -> None:
     """A stop that came too late would end the run that somebody goes on with."""
     request = make_request(ControlAction.STOP)
     scene.server.run_started_at = request.t + 1
@@ -331,7 +333,7 @@ async def test_what_was_asked_of_a_start_that_has_ended_is_not_done_by_the_next(
     assert scene.training.step_hooks.requested_stop is None
 
 
-async def test_a_file_that_is_no_request_is_named_and_taken_away(scene: Scene) -> None:
+async def test_an_invalid_request_file_is_reported_and_removed(scene: Scene) -> None:
     (scene.run_dir / "requests").mkdir()
     (scene.run_dir / "requests" / "1.json").write_text('{"action": "explode"}')
     async with scene.open():
@@ -364,5 +366,5 @@ async def test_a_defect_costs_one_request_and_not_the_run(scene: Scene) -> None:
         ("train-g000012-s03-a2", CancelTarget(12, 3)),
     ],
 )
-def test_a_group_or_trajectory_is_known_by_every_name_that_it_has(text: str, target: CancelTarget) -> None:
+def test_a_cancel_target_is_accepted_in_every_form_of_its_name(text: str, target: CancelTarget) -> None:
     assert parse_cancel_target(text) == target

@@ -65,30 +65,30 @@ class FakeDriver:
             )
 
 
-def test_a_request_returns_with_the_runs_word(alive: Path) -> None:
+def test_a_request_returns_the_answer_of_the_run(alive: Path) -> None:
     assert submit_and_wait(alive, make_request(ControlAction.PAUSE), 60.0, FakeDriver(alive)).text == "done"
 
 
-def test_what_the_run_refuses_is_an_error(alive: Path) -> None:
+def test_a_refused_request_is_a_user_error(alive: Path) -> None:
     with pytest.raises(UserError, match="pause: no"):
         submit_and_wait(alive, make_request(ControlAction.PAUSE), 60.0, FakeDriver(alive, ok=False))
 
 
-def test_a_run_that_does_not_answer_in_time_is_still_asked(alive: Path) -> None:
+def test_a_request_without_a_timely_answer_stays_pending(alive: Path) -> None:
     with pytest.raises(TimeoutError):
         submit_and_wait(alive, make_request(ControlAction.PAUSE), 0.0)
     assert len(list_request_files(alive)) == 1
     assert [request.action for request in read_status(alive).pending_requests] == ["pause"]
 
 
-def test_a_run_that_ends_meanwhile_is_asked_no_more(run_dir: Path) -> None:
+def test_a_request_is_withdrawn_if_the_run_ends_before_it_answers(run_dir: Path) -> None:
     directory = RunDirectory.open(run_dir)
     with pytest.raises(UserError, match="ended before it answered"):
         submit_and_wait(run_dir, make_request(ControlAction.PAUSE), 60.0, lambda _: directory.close())
     assert list_request_files(run_dir) == []
 
 
-def test_a_run_that_has_ended_is_not_said_never_to_have_run(run_dir: Path) -> None:
+def test_a_request_to_a_run_that_has_ended_says_so(run_dir: Path) -> None:
     (run_dir / "summary.json").write_text("{}")
     with pytest.raises(UserError, match=r"run has ended.*status"):
         COMMAND.call([str(run_dir), "pause"])
@@ -97,7 +97,7 @@ def test_a_run_that_has_ended_is_not_said_never_to_have_run(run_dir: Path) -> No
         COMMAND.call([str(run_dir), "pause"])
 
 
-def test_a_run_that_nobody_drives_is_one_line_with_the_way_on(run_dir: Path) -> None:
+def test_a_request_to_a_run_without_a_driver_is_refused_with_the_resume_command(run_dir: Path) -> None:
     with pytest.raises(UserError, match=r"run run has no driver.*--resume run"):
         COMMAND.call([str(run_dir), "pause"])
     assert list_request_files(run_dir) == []
@@ -116,13 +116,13 @@ def test_a_run_that_nobody_drives_is_one_line_with_the_way_on(run_dir: Path) -> 
         (["explode"], "is not one of status, list"),
     ],
 )
-def test_what_cannot_be_asked_is_refused_before_the_run_hears_of_it(alive: Path, words: list[str], says: str) -> None:
+def test_an_invalid_request_is_refused_before_it_reaches_the_run(alive: Path, words: list[str], says: str) -> None:
     with pytest.raises(UserError, match=says):
         COMMAND.call([str(alive), *words])
     assert list_request_files(alive) == []
 
 
-def test_a_reason_and_what_is_asked_go_with_the_request() -> None:
+def test_a_request_carries_its_reason_and_its_arguments() -> None:
     request = parse_request(ControlAction.RETUNE, ["in_flight=8"], "too slow")
     assert (request.reason, request.changes) == ("too slow", {"rollout.in_flight": "8"})
     assert parse_request(ControlAction.CANCEL, ["g12"], "").target == "g12"
@@ -130,13 +130,15 @@ def test_a_reason_and_what_is_asked_go_with_the_request() -> None:
     assert parse_request(ControlAction.DRAIN, [], "").target == ""
 
 
-def test_a_script_reads_one_object_also_where_the_run_is_slow(alive: Path, capfdbinary: pytest.CaptureFixture) -> None:
+def test_json_output_is_one_object_even_if_the_run_does_not_answer_in_time(
+    alive: Path, capfdbinary: pytest.CaptureFixture
+) -> None:
     assert COMMAND.call([str(alive), "pause", "--timeout-s", "0", "--json"]) == EXIT_FAILED
     output = json.loads(capfdbinary.readouterr().out)
     assert (output["run"], output["action"], output["confirmed"]) == ("run", "pause", False)
 
 
-def test_the_status_is_what_the_files_say(alive: Path) -> None:
+def test_the_status_is_read_from_the_files_of_the_run(alive: Path) -> None:
     log = EventLog(alive, "driver-1", "node-0")
     log.emit("alert.raised", name="clip", text="nothing is clipped", health=False)
     log.emit("alert.raised", name="disk", text="the disk fills", health=True)
@@ -158,21 +160,21 @@ def test_the_status_is_what_the_files_say(alive: Path) -> None:
     orjson.dumps(dataclasses.asdict(status))
 
 
-def test_a_run_whose_driver_has_gone_without_a_word_is_not_told_to_train(run_dir: Path) -> None:
+def test_a_run_with_a_vanished_driver_is_shown_as_stopped(run_dir: Path) -> None:
     status = read_status(run_dir)
     assert (status.status, status.phase, status.running) == (RunStatus.STOPPED, "training", 0)
     assert format_status(status)[0].startswith("run: stopped · step 2/3")
     assert read_rollouts(run_dir, content=False) == []
 
 
-def test_the_way_on_stands_below_a_run_that_can_go_on_and_below_no_other(run_dir: Path) -> None:
+def test_the_resume_command_is_shown_only_for_a_run_that_can_be_resumed(run_dir: Path) -> None:
     assert format_status(read_status(run_dir))[-1].startswith("to continue it: longshore cluster --resume run")
     (run_dir / "summary.json").write_text("{}")
     status = read_status(run_dir)
     assert (status.status, status.resume_command) == (RunStatus.FINISHED, "")
 
 
-def test_supervised_training_is_steered_by_nobody(run_dir: Path) -> None:
+def test_supervised_training_takes_no_requests(run_dir: Path) -> None:
     (run_dir / "config.json").write_bytes(orjson.dumps({"config": {"run": {"name": "sft"}, "sft": {}}}))
     with pytest.raises(UserError, match=r"has no driver to take requests: longshore sft --resume run"):
         COMMAND.call([str(run_dir), "pause"])
@@ -184,7 +186,7 @@ def test_supervised_training_is_steered_by_nobody(run_dir: Path) -> None:
 
 
 @pytest.mark.parametrize("action", ["status", "list", "pause"])
-def test_a_folder_that_is_no_run_has_no_status(tmp_path: Path, action: str) -> None:
+def test_a_folder_without_a_run_is_refused(tmp_path: Path, action: str) -> None:
     with pytest.raises(NoSuchRunError, match=f"no run '{tmp_path.name}' in"):
         COMMAND.call([str(tmp_path), action])
 
@@ -200,12 +202,12 @@ def test_a_damaged_run_has_a_status_all_the_same(alive: Path) -> None:
 
 
 @pytest.mark.parametrize("record", [b"[]", b'{"config_changes": [7]}', b'{"config_changes": {}}'])
-def test_a_record_that_is_none_changes_nothing_about_the_status(alive: Path, record: bytes) -> None:
+def test_an_invalid_record_gives_a_status_without_configuration_changes(alive: Path, record: bytes) -> None:
     (alive / "config.json").write_bytes(record)
     assert read_status(alive).config_changes == []
 
 
-def test_what_an_agent_wrote_is_shown_only_when_it_is_asked_for(alive: Path) -> None:
+def test_text_of_an_agent_is_shown_only_on_request(alive: Path) -> None:
     withheld, shown = read_rollouts(alive, content=False), read_rollouts(alive, content=True)
     assert len(withheld) == len(shown) == 6
     commands = [rollout.content for rollout in shown]

@@ -33,7 +33,7 @@ class Loop:
         return len(self.done)
 
 
-async def test_what_is_asked_is_done_between_two_steps_and_its_result_comes_back() -> None:
+async def test_a_requested_action_runs_between_two_steps_and_returns_its_result() -> None:
     loop = Loop()
     async with asyncio.TaskGroup() as group:
         pending = group.create_task(loop.hooks.run_between_steps(loop.note))
@@ -43,7 +43,7 @@ async def test_what_is_asked_is_done_between_two_steps_and_its_result_comes_back
     assert pending.result() == 1
 
 
-async def test_a_paused_loop_does_what_is_asked_and_takes_no_step_until_it_may_go_on() -> None:
+async def test_a_paused_loop_runs_requested_actions_and_takes_no_step_until_it_is_resumed() -> None:
     loop = Loop()
     loop.hooks.pause()
     async with asyncio.timeout(30), asyncio.TaskGroup() as group:
@@ -65,7 +65,7 @@ async def test_a_paused_loop_can_be_ended() -> None:
     assert loop.done == ["asked"]
 
 
-async def test_what_a_person_can_mend_concerns_who_asked_and_not_the_loop() -> None:
+async def test_a_user_error_of_an_action_reaches_its_caller_and_not_the_loop() -> None:
     loop = Loop()
 
     async def refuse() -> None:
@@ -79,7 +79,7 @@ async def test_what_a_person_can_mend_concerns_who_asked_and_not_the_loop() -> N
     assert str(pending.result()) == "no"
 
 
-async def test_what_fails_ends_the_loop_too() -> None:
+async def test_a_failure_of_an_action_ends_the_loop_too() -> None:
     loop = Loop()
 
     async def fail() -> None:
@@ -93,7 +93,7 @@ async def test_what_fails_ends_the_loop_too() -> None:
     assert isinstance(run.result(), ZeroDivisionError)
 
 
-async def test_who_comes_too_late_is_told_so() -> None:
+async def test_an_action_that_is_requested_after_the_last_step_is_refused() -> None:
     loop = Loop()
     async with asyncio.TaskGroup() as group:
         group.create_task(loop.run(1))
@@ -105,7 +105,7 @@ async def test_who_comes_too_late_is_told_so() -> None:
     assert loop.done == ["step 0"]
 
 
-async def test_who_has_gone_is_not_worked_for() -> None:
+async def test_an_action_is_skipped_if_its_caller_was_cancelled() -> None:
     loop = Loop()
     loop.hooks.pause()
     pending = asyncio.get_running_loop().create_task(loop.hooks.run_between_steps(loop.note))

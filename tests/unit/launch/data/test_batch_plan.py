@@ -21,6 +21,6 @@ def test_each_epoch_takes_every_sequence_once(sequences: int, epochs: int, batch
         assert batches[-1]
 
 
-def test_epochs_and_seeds_have_orders_of_their_own() -> None:
+def test_every_epoch_and_seed_has_a_different_order() -> None:
     orders = {BatchPlan(20, 2, 20, seed).batch(step) for seed in (0, 1) for step in (1, 2)}
     assert len(orders) == 4

@@ -21,7 +21,7 @@ CALL = {"name": "shell_exec", "arguments": {"command": "ls"}}
 TEMPLATED = [{"type": "function", "function": CALL}]
 
 
-def test_openais_shape_with_calls_tools_and_scores() -> None:
+def test_openai_conversations_are_read_with_calls_tools_and_scores() -> None:
     called = {"id": "1", "type": "function", "function": {**CALL, "arguments": json.dumps(CALL["arguments"])}}
     record = {
         "messages": [
@@ -45,7 +45,7 @@ def test_openais_shape_with_calls_tools_and_scores() -> None:
     assert (found.trained_messages, found.score, found.weight, len(found.tools)) == ({4}, 0.5, 2.0, 1)
 
 
-def test_sharegpts_shape_with_calls_and_tools_as_strings() -> None:
+def test_sharegpt_conversations_are_read_with_calls_and_tools_as_strings() -> None:
     record = {
         "system": "Be brief.",
         "conversations": [
@@ -63,7 +63,7 @@ def test_sharegpts_shape_with_calls_and_tools_as_strings() -> None:
 
 
 @pytest.mark.parametrize("suffix", [".json", ".jsonl"])
-def test_samples_of_affinetes_are_read_as_its_own_code_keeps_them(tmp_path: Path, suffix: str) -> None:
+def test_affinetes_samples_are_read_in_the_form_that_its_own_code_stores(tmp_path: Path, suffix: str) -> None:
     """The ART seed's README, "Sample Data Format", and its converter for LIVEWEB.  Else its warm start has no data."""
     swe_synth = {
         "task_id": 1034,
@@ -136,7 +136,7 @@ def test_samples_of_affinetes_are_read_as_its_own_code_keeps_them(tmp_path: Path
         ({"trajectory": [{"observation": "a page"}]}, r"messages\.0\.role"),
     ],
 )
-def test_what_cannot_be_trained_is_named_by_its_place(record: object, says: str) -> None:
+def test_a_record_that_cannot_be_trained_is_refused_with_its_location(record: object, says: str) -> None:
     with pytest.raises(TrainingDataError, match=f"^data.jsonl:7: .*{says}") as caught:
         parse_conversation(record, "data.jsonl:7")
     assert "\n" not in str(caught.value)
@@ -168,7 +168,7 @@ def test_a_byte_order_mark_is_no_part_of_the_first_record(tmp_path: Path, suffix
     assert found.messages == (ASK, SAY)
 
 
-def test_a_parquet_file_has_a_record_a_row(tmp_path: Path) -> None:
+def test_a_parquet_file_has_one_record_per_row(tmp_path: Path) -> None:
     """Its columns and fields are in every row: null where a record lacks them."""
     called = {"role": "assistant", "content": None, "tool_calls": [{"type": "function", "function": CALL}]}
     result = {"role": "tool", "content": "a.txt"}

@@ -86,7 +86,7 @@ prepare_run(load_recipe("demo", sys.argv[3:]), Path(sys.argv[2]))
 
 @pytest.mark.slow
 @pytest.mark.parametrize("during", ["tasks", "model"])
-def test_a_kill_while_preparing_leaves_nothing_that_a_resume_would_take_for_whole(during: str, tmp_path: Path) -> None:
+def test_a_kill_during_preparation_leaves_nothing_that_a_resume_takes_for_complete(during: str, tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     command = [sys.executable, "-c", KILLED, during, str(run_dir), *SMALL, f'run.dir="{tmp_path}"']
     assert subprocess.run(command, check=False, timeout=120).returncode == -9
@@ -132,7 +132,7 @@ def test_the_family_that_is_held_out_of_a_folder_is_not_trained(tmp_path: Path) 
         from_folder(tmp_path / "run", data_set(tmp_path / "alone", 3), f"data.held_out_family={FAMILY}")
 
 
-def test_tasks_without_a_family_are_trained_where_none_is_held_out(tmp_path: Path) -> None:
+def test_tasks_without_a_family_are_trained_if_no_family_is_held_out(tmp_path: Path) -> None:
     folder = data_set(tmp_path / "tasks", 5)
     for place in folder.glob("*/task.yaml"):
         lines = place.read_text().splitlines(keepends=True)
@@ -142,7 +142,7 @@ def test_tasks_without_a_family_are_trained_where_none_is_held_out(tmp_path: Pat
     assert (len(found.training_ids), len(found.held_out_ids)) == (4, 1)
 
 
-def test_a_task_whose_first_prompt_leaves_no_room_is_named_and_left_out(tmp_path: Path) -> None:
+def test_a_task_is_named_and_left_out_if_its_first_prompt_leaves_no_room(tmp_path: Path) -> None:
     """Its rewards never differ, so that it would be given out for ever."""
     folder = data_set(tmp_path / "tasks", 5)
     long = make_task(FAMILY, 99, TaskSplit.TRAIN)
@@ -163,9 +163,7 @@ ROWS = (TaskFormat.OPENCLAW, TaskFormat.OPENCLAW_MESSAGES, TaskFormat.MILES, Tas
 
 
 @pytest.mark.parametrize("form", [TaskFormat.HARBOR, *ROWS])
-def test_a_run_takes_tasks_in_every_format_by_its_name_or_by_what_its_files_look_like(
-    form: TaskFormat, tmp_path: Path
-) -> None:
+def test_tasks_in_every_format_are_read_by_format_name_or_by_detection(form: TaskFormat, tmp_path: Path) -> None:
     wanted = {f"{FAMILY}-{n}": replace(make_task(FAMILY, n, TaskSplit.TRAIN), id=f"{FAMILY}-{n}") for n in range(5)}
     place = tmp_path / "there" / ("tasks" if form is TaskFormat.HARBOR else "rows.jsonl")
     place.parent.mkdir()
@@ -191,7 +189,7 @@ def test_rows_that_cannot_be_used_are_named_and_the_others_are_trained(tmp_path:
         of_data(tmp_path / "run", "code", rows)
 
 
-def test_rows_that_nothing_grades_are_named_and_the_others_are_trained(tmp_path: Path) -> None:
+def test_rows_without_tests_are_named_and_the_others_are_trained(tmp_path: Path) -> None:
     """A run on them alone would sample for ever, as no reward of theirs differs from another."""
     both, alone = tmp_path / "both.jsonl", tmp_path / "alone.jsonl"
     sample, others = Task("swe-synth-1", "Mend it."), [make_task(FAMILY, n, TaskSplit.TRAIN) for n in range(5)]
@@ -205,7 +203,7 @@ def test_rows_that_nothing_grades_are_named_and_the_others_are_trained(tmp_path:
         of_data(tmp_path / "run", "dataset", alone)
 
 
-def test_a_run_takes_a_label_of_a_project_s_data_sets(tmp_path: Path) -> None:
+def test_a_run_accepts_a_label_of_the_projects_data_sets(tmp_path: Path) -> None:
     data_set(tmp_path / "tasks", 5)
     file = tmp_path / "datasets.toml"
     file.write_text('[mine]\npath = "tasks"\nfilter = ["!malformed"]\n')
@@ -240,8 +238,8 @@ def test_only_the_tasks_that_were_asked_for_are_used(tmp_path: Path) -> None:
         from_folder(tmp_path / "run", folder, 'data.task_ids=["task-301"]')
 
 
-def test_tasks_that_are_named_are_held_out_and_all_others_trained(tmp_path: Path) -> None:
-    """Else a checkpoint is chosen by other tasks than those that its figures are of."""
+def test_tasks_named_as_held_out_are_not_trained_and_all_others_are(tmp_path: Path) -> None:
+    """Otherwise a checkpoint would be chosen by other tasks than those that its figures describe."""
     folder = tmp_path / "tasks"
     for n in range(1, 21):
         write_task(replace(make_task(FAMILY, n, TaskSplit.TRAIN), id=f"task-{n}"), folder)

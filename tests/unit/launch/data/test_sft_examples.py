@@ -90,7 +90,7 @@ def test_loss_is_on_every_word_of_the_assistant_and_no_other(tokenizer: Tokenize
     assert tokenizer.decode(ids.tolist(), skip_special_tokens=False) == whole.removesuffix("\n")
 
 
-def test_thoughts_that_a_template_forgets_later_have_loss_where_they_were_thought(forgetful: Tokenizer) -> None:
+def test_thoughts_that_a_template_drops_from_later_prompts_have_loss_in_their_own_turn(forgetful: Tokenizer) -> None:
     """Whole renderings drop them, and a mask that is looked for in these would be wrong or miss them."""
     ids, _, spans = encoded(forgetful, {"messages": TALK, "tools": TOOLS})
     assert spans == [
@@ -110,12 +110,12 @@ def test_a_message_can_be_left_without_loss(tokenizer: Tokenizer) -> None:
     assert ids.tolist() == encoded(tokenizer, {"messages": PLAIN})[0].tolist()
 
 
-def test_sampled_markup_inside_a_reply_ends_it_where_the_template_does(tokenizer: Tokenizer) -> None:
+def test_end_of_turn_markup_inside_a_reply_does_not_end_its_loss(tokenizer: Tokenizer) -> None:
     talk = [{"role": "user", "content": "Go."}, {"role": "assistant", "content": "a<|im_end|>\nb"}]
     assert encoded(tokenizer, {"messages": talk})[2] == ["a<|im_end|>\nb<|im_end|>"]
 
 
-def test_thoughts_and_calls_that_a_template_leaves_out_are_not_lost_in_silence(tokenizer: Tokenizer) -> None:
+def test_a_template_that_omits_thoughts_or_calls_is_refused(tokenizer: Tokenizer) -> None:
     with pytest.raises(TrainingDataError, match=r"^f:1: the chat template of this model omits 'I look' from a reply"):
         ConversationEncoder(tokenizer).encode(parse_conversation({"messages": TALK}, "f:1"))
     other = copy.deepcopy(cast("PreTrainedTokenizerFast", tokenizer))
@@ -124,7 +124,7 @@ def test_thoughts_and_calls_that_a_template_leaves_out_are_not_lost_in_silence(t
         ConversationEncoder(cast("Tokenizer", other)).encode(parse_conversation({"messages": PLAIN}, "f:1"))
 
 
-def test_a_template_that_begins_a_reply_otherwise_is_refused_by_the_record(tokenizer: Tokenizer) -> None:
+def test_a_template_that_begins_a_reply_differently_is_refused_with_the_record(tokenizer: Tokenizer) -> None:
     other = copy.deepcopy(cast("PreTrainedTokenizerFast", tokenizer))
     other.chat_template = CHAT_TEMPLATE.replace(
         "{{- '<|im_start|>assistant\\n' -}}", "{{- '<|im_start|>assistant\\n<think>' -}}"
@@ -133,7 +133,7 @@ def test_a_template_that_begins_a_reply_otherwise_is_refused_by_the_record(token
         ConversationEncoder(cast("Tokenizer", other)).encode(parse_conversation({"messages": PLAIN}, "f:1"))
 
 
-def test_what_a_template_refuses_is_named_by_the_record(tokenizer: Tokenizer) -> None:
+def test_a_conversation_that_the_template_refuses_is_named_by_its_record(tokenizer: Tokenizer) -> None:
     other = copy.deepcopy(cast("PreTrainedTokenizerFast", tokenizer))
     other.chat_template = (
         "{%- for m in messages if m.role == 'tool' -%}{{- raise_exception('no tools') -}}{%- endfor -%}" + CHAT_TEMPLATE
@@ -159,7 +159,9 @@ def record(word: str = "done", **more: object) -> dict[str, Any]:
     return {"messages": [{"role": "user", "content": "Go."}, {"role": "assistant", "content": word}], **more}
 
 
-def test_a_threshold_and_a_weight_of_the_score(tokenizer: Tokenizer, tmp_path: Path) -> None:
+def test_examples_are_filtered_by_a_score_threshold_and_weighted_by_the_score(
+    tokenizer: Tokenizer, tmp_path: Path
+) -> None:
     data = write(tmp_path, *(record(score=score, weight=2) for score in (0.0, 0.25, 0.5, 1.0)))
     made = read_examples([data], tokenizer, replace(CHOICE, min_score=0.5))
     assert [example.weight for example in made.examples] == [2.0, 2.0]
@@ -169,7 +171,7 @@ def test_a_threshold_and_a_weight_of_the_score(tokenizer: Tokenizer, tmp_path: P
     assert made.exclusions == {SequenceExclusion.WEIGHT: 1}
 
 
-def test_weights_below_nothing_and_scores_that_are_not_there_are_refused(tokenizer: Tokenizer, tmp_path: Path) -> None:
+def test_negative_weights_and_missing_scores_are_refused(tokenizer: Tokenizer, tmp_path: Path) -> None:
     weighted = replace(CHOICE, reward_weighted=True)
     data = write(tmp_path, record(score=-0.5), record(score=1))
     with pytest.raises(TrainingDataError, match=r"data\.jsonl:1 has the score -0\.5.*min_score = 0 leaves such out"):
@@ -184,7 +186,9 @@ def test_weights_below_nothing_and_scores_that_are_not_there_are_refused(tokeniz
     assert read_examples([data], tokenizer, CHOICE).examples[0].weight == 1.0
 
 
-def test_weights_without_a_finite_sum_are_refused_where_they_lose_it(tokenizer: Tokenizer, tmp_path: Path) -> None:
+def test_weights_with_an_infinite_sum_are_refused_at_the_record_that_overflows(
+    tokenizer: Tokenizer, tmp_path: Path
+) -> None:
     """Each token's share of the loss would be 0: nothing is trained, and the loss looks perfect."""
     data = write(tmp_path, record(weight=1), record(weight=5e307), record(weight=1e308))
     with pytest.raises(
@@ -196,7 +200,7 @@ def test_weights_without_a_finite_sum_are_refused_where_they_lose_it(tokenizer: 
         read_examples([data], tokenizer, replace(CHOICE, reward_weighted=True))
 
 
-def test_nothing_above_the_threshold_is_said(tokenizer: Tokenizer, tmp_path: Path) -> None:
+def test_data_without_any_example_left_is_refused(tokenizer: Tokenizer, tmp_path: Path) -> None:
     data = write(tmp_path, record(score=0.1), record(score=0.2))
     with pytest.raises(UserError, match=r"nothing is left to train \(2 for score\)"):
         read_examples([data], tokenizer, replace(CHOICE, min_score=1))
@@ -204,7 +208,7 @@ def test_nothing_above_the_threshold_is_said(tokenizer: Tokenizer, tmp_path: Pat
         read_examples([write(tmp_path)], tokenizer, CHOICE)
 
 
-def test_what_is_too_long_is_an_error_or_left_out_or_cut(tokenizer: Tokenizer, tmp_path: Path) -> None:
+def test_overlong_sequences_are_refused_dropped_or_truncated(tokenizer: Tokenizer, tmp_path: Path) -> None:
     conversation = {"messages": [{"role": "user", "content": "go " * 90}, {"role": "assistant", "content": "done"}]}
     data = write(tmp_path, record(), record("done " * 40), conversation)
     with pytest.raises(
@@ -226,7 +230,7 @@ def test_ids_above_the_models_vocabulary_are_refused(tokenizer: Tokenizer, tmp_p
 @pytest.mark.parametrize(
     ("name", "says"), [("data.csv", "is not there, and no .json"), (".", "is not a run: it has no")]
 )
-def test_a_source_that_is_none(tokenizer: Tokenizer, tmp_path: Path, name: str, says: str) -> None:
+def test_an_invalid_data_source_is_refused(tokenizer: Tokenizer, tmp_path: Path, name: str, says: str) -> None:
     with pytest.raises(UserError, match=says):
         read_examples([tmp_path / name], tokenizer, CHOICE)
 

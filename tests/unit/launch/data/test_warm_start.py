@@ -27,7 +27,7 @@ from tests.support.runs.trajectories import make_trajectory
         *("run.seed=1", "warm_start.lr=1e-3", "model.layers=1", 'agent.done_text="ready"'),
     ],
 )
-def test_what_the_warm_start_reads_makes_another_model(change: str) -> None:
+def test_a_setting_that_the_warm_start_reads_changes_its_cache_key(change: str) -> None:
     assert warm_start_cache_key(load_recipe("demo", [change])) != warm_start_cache_key(load_recipe("demo"))
 
 
@@ -35,11 +35,11 @@ def test_what_the_warm_start_reads_makes_another_model(change: str) -> None:
     "change",
     ["run.negative_control=lr0", "run.steps=3", "learner.lr=1e-5", "learner.eps_high=0.2", "learner.publish_every=2"],
 )
-def test_what_only_training_on_rewards_reads_does_not(change: str) -> None:
+def test_a_setting_that_only_training_on_rewards_reads_keeps_the_cache_key(change: str) -> None:
     assert warm_start_cache_key(load_recipe("demo", [change])) == warm_start_cache_key(load_recipe("demo"))
 
 
-def test_what_a_killed_run_left_half_written_is_removed_and_what_a_living_one_writes_is_not(tmp_path: Path) -> None:
+def test_partial_models_of_dead_processes_are_removed_and_those_of_living_ones_stay(tmp_path: Path) -> None:
     dead = next(pid for pid in range(4_000_000, 5_000_000) if not Path(f"/proc/{pid}").exists())
     for name in (f"warm-start-ab.{dead}.partial", f"warm-start-ab.{os.getpid()}.partial", "warm-start-ab"):
         (tmp_path / name).mkdir()
@@ -62,8 +62,8 @@ def export(run_dir: Path, sample: int) -> None:
     TrajectoryExporter(run_dir).export_trajectory(inspect_blob(blob), blob)
 
 
-def test_other_content_under_the_same_names_makes_another_model(tmp_path: Path) -> None:
-    """Else a run would begin with what was learned from data that has been mended since."""
+def test_changed_data_under_the_same_names_changes_the_cache_key(tmp_path: Path) -> None:
+    """Otherwise a run would start from a model that was trained on data that has been corrected since."""
     data, run, keys = tmp_path / "data.jsonl", tmp_path / "run", list[str]()
     config = load_recipe("demo", [f'warm_start.data=["{data}", "{run}"]'])
     data.write_text(talk("done"))
@@ -77,7 +77,7 @@ def test_other_content_under_the_same_names_makes_another_model(tmp_path: Path) 
     assert warm_start_cache_key(config) == keys[-1]
 
 
-def test_every_epoch_trains_all_data_at_the_warm_starts_own_rates(tmp_path: Path) -> None:
+def test_every_epoch_trains_all_data_at_the_learning_rates_of_the_warm_start(tmp_path: Path) -> None:
     build_demo_model(tmp_path / "model", load_recipe("demo", SMALL).model, 0)
     data = tmp_path / "data.jsonl"
     data.write_text("".join(map(talk, ("done", "ready", "gone"))))
@@ -95,7 +95,7 @@ def test_every_epoch_trains_all_data_at_the_warm_starts_own_rates(tmp_path: Path
     assert made[0].lr > made[1].lr > made[2].lr > made[3].lr > 0.025
 
 
-def test_data_that_does_not_fit_the_model_is_named(tmp_path: Path) -> None:
+def test_data_that_the_warm_start_cannot_use_is_named(tmp_path: Path) -> None:
     build_demo_model(tmp_path / "model", load_recipe("demo", SMALL).model, 0)
     (tmp_path / "data.jsonl").write_text(talk("done"))
     config = load_recipe("demo", [f'warm_start.data=["{tmp_path / "data.jsonl"}"]', "warm_start.min_score=1"])
@@ -103,7 +103,7 @@ def test_data_that_does_not_fit_the_model_is_named(tmp_path: Path) -> None:
         plan_warm_start_batches(config, tmp_path / "model")
 
 
-def test_a_model_of_ones_own_is_warmed_up_on_data_and_on_nothing_else(tmp_path: Path) -> None:
+def test_a_model_of_the_user_is_warmed_up_only_on_given_data(tmp_path: Path) -> None:
     """And what it became is found by the next run, unless its own folder has changed since."""
     model, data = tmp_path / "model", tmp_path / "data.jsonl"
     build_demo_model(model, load_recipe("demo", SMALL).model, 0)

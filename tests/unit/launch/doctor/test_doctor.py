@@ -109,7 +109,7 @@ def judged(what: object, requirements: HostRequirements = REQUIREMENTS) -> list[
         (replace(GPUS, configured_interfaces=(("NCCL_SOCKET_IFNAME", "eth"), ("GLOO_SOCKET_IFNAME", "^docker"))), CUDA),
     ],
 )
-def test_a_machine_that_can_is_not_kept_from_it(facts: object, requirements: HostRequirements) -> None:
+def test_a_capable_machine_passes_every_check(facts: object, requirements: HostRequirements) -> None:
     assert worst(judged(facts, requirements)).level is FindingLevel.OK
 
 
@@ -313,7 +313,7 @@ W, F = FindingLevel.WARNING, FindingLevel.FAILED
         ),
     ],
 )
-def test_what_is_wrong_is_named_with_its_fix(
+def test_a_problem_is_reported_with_its_fix(
     facts: object, requirements: HostRequirements, level: FindingLevel, check: str, message: str, fix: str
 ) -> None:
     found = worst(judged(facts, requirements))
@@ -322,7 +322,7 @@ def test_what_is_wrong_is_named_with_its_fix(
     assert fix in found.fix
 
 
-def test_a_look_that_hangs_is_one_finding_and_keeps_no_other_waiting() -> None:
+def test_a_hanging_check_is_one_finding_and_delays_no_other_check() -> None:
     """Hang as a call to a lost file server or driver does: nothing in the process can end it."""
     for_ever = threading.Event()
 
@@ -349,7 +349,7 @@ def test_a_look_that_hangs_is_one_finding_and_keeps_no_other_waiting() -> None:
     assert "OSError: gone" in broken.message
 
 
-def test_a_check_whose_deadline_is_over_when_it_answers_is_heard_once() -> None:
+def test_a_check_that_answers_after_its_deadline_gives_only_one_finding() -> None:
     """Its late answer is no second finding."""
     begun = threading.Event()
 
@@ -372,7 +372,7 @@ def test_a_check_whose_deadline_is_over_when_it_answers_is_heard_once() -> None:
     assert len(run_checks([late, early], REQUIREMENTS)) == 2
 
 
-def test_what_a_machine_is_asked_can_be_sent_there_and_its_answer_back() -> None:
+def test_requirements_and_findings_can_be_pickled() -> None:
     """Each node of a cluster is asked by the same function."""
     requirements = host_requirements(load_recipe("demo", ["cluster.nodes=4"]))
     assert pickle.loads(pickle.dumps(requirements)) == requirements  # noqa: S301  our own
@@ -380,20 +380,20 @@ def test_what_a_machine_is_asked_can_be_sent_there_and_its_answer_back() -> None
     assert pickle.loads(pickle.dumps(finding)) == finding  # noqa: S301  our own
 
 
-def test_what_is_not_there_says_which_option_names_another(tmp_path: Path) -> None:
+def test_a_missing_model_or_data_folder_is_reported_with_the_option_that_sets_it(tmp_path: Path) -> None:
     recipe = load_recipe("seta_qwen3_8b", [f"model.path='{tmp_path}'", f"data.path='{tmp_path}/tasks'"])
     found = [str(each) for each in make_recipe_check(recipe).find(host_requirements(recipe))]
     assert ["--model" in line for line in found if "config.json" in line] == [True], "one finding about the model"
     assert any("tasks is missing" in line and "--set data.path=" in line for line in found), found
 
 
-def test_the_doctor_is_asked_about_a_model_as_a_run_is() -> None:
+def test_the_doctor_takes_the_same_model_option_as_a_run() -> None:
     done = doctor("demo", "--model", "/nowhere", "--json")
     found = json.loads(done.stdout)["findings"]
     assert any("/nowhere" in each["message"] for each in found), found
 
 
-def test_what_a_run_wants_follows_its_configuration() -> None:
+def test_the_requirements_of_a_run_follow_its_configuration() -> None:
     alone = host_requirements(load_recipe("demo", ["cluster.nodes=4", "learner.device=cuda", "engine.device=cuda"]))
     assert (alone.nodes, alone.machines, alone.gpus) == (4, 1, 2)
     assert alone.gpu_keys == ("learner.device", "engine.device")
@@ -410,7 +410,7 @@ def test_what_a_run_wants_follows_its_configuration() -> None:
     assert (beside.gpus, beside.containers - host_requirements(load_recipe("demo")).containers) == (3, 4)
 
 
-def test_every_node_of_a_cluster_is_asked_for_what_any_may_be_given() -> None:
+def test_every_node_of_a_cluster_is_checked_for_any_role_that_it_may_get() -> None:
     joins = ["cluster.nodes=4", "cluster.address=10.0.0.1:1"]
     node = node_host_requirements(load_recipe("demo", [*joins, "engine.device=cuda", "learner.device=cuda"]))
     assert (node.folder, node.folder_key, node.ports) == (Path("/tmp/longshore"), "cluster.scratch_dir", ())
@@ -454,12 +454,12 @@ def test_a_warning_does_not_stop_a_run() -> None:
     require_no_failure([Finding(CheckName.CLOCK, FindingLevel.WARNING, "late", "mend it")])
 
 
-def test_what_nvidia_smi_prints_is_read() -> None:
+def test_the_output_of_nvidia_smi_is_parsed() -> None:
     text = "NVIDIA H200, 143771, 4, 570.1\nNVIDIA GB10, [N/A], [N/A], 580.1\n"
     assert gpu.parse_nvidia_smi(text) == (H200,)
 
 
-def test_every_check_of_the_issue_is_on_the_list() -> None:
+def test_every_host_check_name_is_on_the_list_of_checks() -> None:
     listed = {name for check in HOST_CHECKS for name in check.names}
     assert listed == set(CheckName) - {CheckName.RECIPE, CheckName.ANSWER}
 
@@ -492,7 +492,7 @@ def test_an_engine_that_hangs_is_a_finding_of_the_command(tmp_path: Path) -> Non
     assert f"→ {wrong['fix']}" in done.stderr
 
 
-def test_a_recipe_that_is_not_there_is_one_line() -> None:
+def test_an_unknown_recipe_is_refused_with_a_suggestion() -> None:
     done = doctor("--json", "dmo")
     assert done.returncode == json.loads(done.stdout)["exit_code"] == EXIT_USER
     assert "did you mean 'demo'" in done.stderr

@@ -135,7 +135,7 @@ def test_tools_are_offered_in_the_system_message(tokenizer: Tokenizer):
     assert render(tokenizer, CONVERSATION[1:2], generate=True, tools=[tool]) == expected.replace(f"{SYSTEM}\n\n", "")
 
 
-def test_each_turn_only_adds_to_what_was_rendered(tokenizer: Tokenizer):
+def test_each_turn_only_appends_to_the_rendered_text(tokenizer: Tokenizer):
     turns = [n for n, message in enumerate(CONVERSATION) if message["role"] == "assistant"]
     for n in turns:
         prompt = render(tokenizer, CONVERSATION[:n], generate=True)
@@ -196,14 +196,14 @@ def test_every_text_survives_its_encoding(tokenizer: Tokenizer):
         assert tokenizer.decode(ids(tokenizer, text), skip_special_tokens=False) == text
 
 
-def test_what_a_command_copies_is_one_token_in_both_places(tokenizer: Tokenizer):
+def test_words_that_a_command_copies_are_single_tokens_in_every_position(tokenizer: Tokenizer):
     single = [*WORDS, *(f" {word}" for word in WORDS), *(f"-{word}" for word in WORDS), *(f" {mode}" for mode in MODES)]
     single += [f".{extension}" for extension in EXTENSIONS]
     single += ["<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>", "</think>"]
     assert [text for text in single if len(ids(tokenizer, text)) != 1] == []
 
 
-def test_the_model_knows_every_id_and_no_more(folder: Path, tokenizer: Tokenizer):
+def test_the_vocabulary_of_the_model_is_exactly_that_of_the_tokenizer(folder: Path, tokenizer: Tokenizer):
     from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(folder)
@@ -231,7 +231,9 @@ def test_too_small_a_vocabulary_is_refused(tmp_path: Path):
 SHORT = WarmStartSettings(copy_steps=2, clean_steps=9, noisy_steps=3, batch_size=18, copy_batch_size=4, warmup_steps=2)
 
 
-def test_the_curriculum_copies_then_shows_then_spoils(encoder: DemonstrationEncoder, tokenizer: Tokenizer):
+def test_the_curriculum_has_copy_strings_then_clean_then_noisy_demonstrations(
+    encoder: DemonstrationEncoder, tokenizer: Tokenizer
+):
     batches = list(warm_start_curriculum(encoder, SHORT, seed=0))
     assert [len(batch.sequences) for batch in batches] == [4, 4, *[18] * 12]
     assert [batch.lr for batch in batches] == [
@@ -248,7 +250,7 @@ def test_the_curriculum_copies_then_shows_then_spoils(encoder: DemonstrationEnco
         assert [a[0].tolist() for a in batch.sequences] != [b[0].tolist() for b in different.sequences]
 
 
-def test_families_are_spoilt_evenly_around_the_average_in_an_order_of_the_seed():
+def test_noise_is_spread_evenly_over_families_around_its_average_in_an_order_of_the_seed():
     families = [f"family {n}" for n in range(5)]
     settings = SHORT.model_copy(update={"noise": 0.5, "noise_spread": 0.2})
     noise = noise_by_family(families, settings, seed=0)
@@ -259,7 +261,7 @@ def test_families_are_spoilt_evenly_around_the_average_in_an_order_of_the_seed()
     assert noise_by_family(["alone"], SHORT, seed=0) == {"alone": SHORT.noise}
 
 
-def test_clean_demonstrations_are_never_spoilt_noisy_ones_as_their_family_is(
+def test_clean_demonstrations_have_no_noise_and_the_others_that_of_their_family(
     encoder: DemonstrationEncoder, monkeypatch: pytest.MonkeyPatch
 ):
     calls: list[tuple[str, float]] = []
@@ -296,14 +298,14 @@ def test_the_tokenizer_is_made_without_held_out_names_and_family():
     assert "Append the first" not in texts
 
 
-def test_a_name_is_its_two_words_in_both_places(tokenizer: Tokenizer):
+def test_a_file_name_is_two_tokens_with_and_without_a_leading_space(tokenizer: Tokenizer):
     for split in TaskSplit:
         for name in itertools.chain(*names_of(split)):
             for text in (name, f" {name}"):
                 assert len(ids(tokenizer, text)) == 2, text
 
 
-def test_noise_spoils_its_share_and_clean_demonstrations_none():
+def test_noise_spoils_its_share_of_demonstrations_and_without_noise_none_is_spoilt():
     rng = random.Random(1)
     spoilt = [make_demonstration(family, rng, 1.0) for _ in range(60) for family in training_families()]
     broken = [each for each in spoilt if isinstance(parse_tool_calls(each.reply)[0], MalformedAction)]
@@ -319,7 +321,7 @@ def test_noise_spoils_its_share_and_clean_demonstrations_none():
 
 
 @pytest.mark.slow
-def test_a_copy_string_gives_loss_only_where_the_past_tells_the_next_token(encoder: DemonstrationEncoder):
+def test_a_copy_string_has_loss_only_where_the_past_determines_the_next_token(encoder: DemonstrationEncoder):
     rng = random.Random(0)
     for _ in range(50):
         token_ids, mask = make_copy_string(encoder.alphabet(), rng)
