@@ -68,7 +68,7 @@ async def ask(client: openai.AsyncOpenAI, **options: Any) -> str:
     return answer.choices[0].message.content or ""
 
 
-async def test_a_harness_asks_the_model_that_is_evaluated_with_a_key_of_its_own(
+async def test_a_harness_reaches_the_evaluated_model_with_a_separate_key(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with (
@@ -92,7 +92,7 @@ async def test_a_harness_asks_the_model_that_is_evaluated_with_a_key_of_its_own(
     assert (line.limit, line.last_error) == (None, None)
 
 
-async def test_nobody_asks_with_another_key_or_after_its_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_requests_with_another_key_or_after_the_attempt_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     async with (
         serve_fake_chat(scripted_replies("hi")) as chat,
         asking(settings_of(chat), monkeypatch) as (line, client),
@@ -106,7 +106,7 @@ async def test_nobody_asks_with_another_key_or_after_its_attempt(monkeypatch: py
     assert chat.received_requests == []
 
 
-async def test_a_session_has_so_many_replies(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_session_is_limited_to_its_number_of_replies(monkeypatch: pytest.MonkeyPatch) -> None:
     async with (
         serve_fake_chat(scripted_replies("hi")) as chat,
         asking(settings_of(chat, max_replies=1), monkeypatch) as made,
@@ -118,7 +118,9 @@ async def test_a_session_has_so_many_replies(monkeypatch: pytest.MonkeyPatch) ->
     assert (line.limit, len(chat.received_requests)) == (EpisodeStatus.TURN_LIMIT, 1)
 
 
-async def test_an_endpoint_that_fails_is_trouble_until_it_answers_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failing_endpoint_is_recorded_as_an_error_until_it_answers_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     replies = iter([ChatErrorReply(503, "too busy"), ChatErrorReply(400, "too long"), "hi"])
     async with (
         serve_fake_chat(lambda _: next(replies)) as chat,
@@ -137,7 +139,7 @@ async def test_an_endpoint_that_fails_is_trouble_until_it_answers_again(monkeypa
         assert line.last_error is None
 
 
-async def test_an_endpoint_that_is_not_there_is_trouble(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unreachable_endpoint_is_recorded_as_an_engine_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     nobody = FakeChat(scripted_replies(""), url=f"http://127.0.0.1:{find_free_port()}/v1")
     async with asking(settings_of(nobody), monkeypatch) as (line, client):
         with pytest.raises(openai.InternalServerError):
@@ -190,7 +192,7 @@ def sse_body(*values: object) -> bytes:
         (b"[1]", RelayedReply()),
     ],
 )
-def test_text_and_tokens_are_read_of_either_api_whole_or_streamed(body: bytes, expected: RelayedReply) -> None:
+def test_text_and_token_counts_are_read_from_either_api_whole_or_streamed(body: bytes, expected: RelayedReply) -> None:
     found = RelayedReply()
     found.parse_body(body)
     assert found == expected

@@ -62,7 +62,7 @@ async def attempt(pool: FakeAttemptPool, acts: Exception | None = None) -> Attem
     return record
 
 
-async def test_an_attempt_has_a_verdict_and_its_sandbox_goes() -> None:
+async def test_an_attempt_ends_with_a_verdict_and_a_closed_sandbox() -> None:
     record = await attempt(pool := FakeAttemptPool())
     assert record.failure is None
     assert record.verdict is not None
@@ -87,7 +87,7 @@ async def test_an_attempt_has_a_verdict_and_its_sandbox_goes() -> None:
     ],
     ids=["reset", "agent", "agent and clean-up", "clean-up", "slow clean-up"],
 )
-async def test_what_went_wrong_first_is_told_with_its_stage(
+async def test_a_failed_attempt_records_the_stage_and_kind_of_its_first_failure(
     pool: FakeAttemptPool, acts: Exception | None, stage: AttemptStage, kind: InfraFailure
 ) -> None:
     record = await attempt(pool, acts)

@@ -42,14 +42,14 @@ def failed(task: str, number: int, stage: AttemptStage = AttemptStage.RESET) -> 
     )
 
 
-def test_an_early_end_still_covers_each_task() -> None:
+def test_attempts_are_ordered_so_that_an_early_end_covers_every_task() -> None:
     plan = plan_attempts(["a", "b"], 2)
     assert plan == [AttemptId("a", 0), AttemptId("b", 0), AttemptId("a", 1), AttemptId("b", 1)]
     assert len({key.sampling_seed(0) for key in plan}) == 4
     assert plan[0].sampling_seed(0) == AttemptId("a", 0).sampling_seed(0) != plan[0].sampling_seed(1)
 
 
-def test_what_is_done_is_not_done_again_and_errors_only_when_asked() -> None:
+def test_finished_attempts_are_not_repeated_and_failed_ones_only_on_request() -> None:
     done = latest_records([graded("a", 0, passed=False), failed("b", 0)])
     plan = plan_attempts(["a", "b"], 2)
     assert remaining_attempts(plan, done) == [AttemptId("a", 1), AttemptId("b", 1)]
@@ -60,7 +60,7 @@ def test_what_is_done_is_not_done_again_and_errors_only_when_asked() -> None:
     ]
 
 
-def test_the_last_word_counts_but_no_failure_undoes_a_verdict() -> None:
+def test_the_latest_record_counts_but_a_failure_does_not_replace_a_verdict() -> None:
     found = latest_records([failed("a", 0), graded("a", 0, passed=True), failed("a", 0, AttemptStage.AGENT)])
     assert found[AttemptId("a", 0)].verdict is not None
     assert latest_records([failed("a", 0), failed("a", 0, AttemptStage.AGENT)])[
@@ -68,7 +68,7 @@ def test_the_last_word_counts_but_no_failure_undoes_a_verdict() -> None:
     ].failure == AttemptError(AttemptStage.AGENT, InfraFailure.SANDBOX_START, "no sandbox, within 3 s")
 
 
-def test_a_pass_is_that_all_tests_passed_whatever_the_reward_is() -> None:
+def test_an_attempt_passes_if_all_its_tests_passed_independent_of_its_reward() -> None:
     """SETA counts a full pass with the bonus, whose reward is 2.0, as a failure."""
     done = latest_records([graded("a", 0, passed=True, reward=2.0), graded("a", 1, passed=False, reward=1.0)])
     found = summarise_attempts(ABOUT, plan_attempts(["a"], 2), done, seed=0)
@@ -76,7 +76,7 @@ def test_a_pass_is_that_all_tests_passed_whatever_the_reward_is() -> None:
     assert found.reward == RewardStatistics(1.5, 0.5, 1.0, 2.0)
 
 
-def test_failures_are_counted_by_stage_and_no_reward_is_theirs() -> None:
+def test_failures_are_counted_by_stage_and_have_no_reward() -> None:
     done = latest_records([graded("a", 0, passed=True), failed("a", 1), failed("b", 0, AttemptStage.EVALUATE)])
     found = summarise_attempts(ABOUT, plan_attempts(["a", "b"], 2), done, seed=0)
     assert (found.total_trajs, found.graded, found.error_count, found.pass_ratio) == (3, 1, 2, 1.0)
@@ -99,12 +99,12 @@ def test_a_failed_clean_up_leaves_the_verdict() -> None:
     assert (found.graded, found.error_count, found.errors_by_stage[AttemptStage.CLEAN_UP]) == (1, 0, 1)
 
 
-def test_nothing_done_is_no_score() -> None:
+def test_an_evaluation_without_attempts_has_no_score() -> None:
     found = summarise_attempts(ABOUT, plan_attempts(["a"], 2), {}, seed=0)
     assert (found.pass_ratio, found.reward, found.pass_at_k, found.complete) == (None, None, {}, False)
 
 
-def test_results_have_the_columns_that_seta_s_readers_look_for() -> None:
+def test_the_results_csv_has_the_columns_that_readers_of_seta_expect() -> None:
     text = render_results_csv(
         plan_attempts(["b", "a"], 2), latest_records([graded("b", 0, passed=True), failed("a", 1)])
     )
@@ -121,11 +121,11 @@ def test_results_have_the_columns_that_seta_s_readers_look_for() -> None:
     assert rows[1]["total_tokens"] == "42"
 
 
-def test_tasks_are_one_line_each() -> None:
+def test_the_tasks_csv_has_one_line_per_task() -> None:
     done = latest_records([graded("a", 0, passed=True), failed("a", 1), graded("b", 0, passed=False)])
     assert render_tasks_csv(plan_attempts(["b", "a"], 2), done) == "task_id,traj_0,traj_1\na,1.0,error\nb,0.0,\n"
 
 
 @pytest.mark.parametrize("values", [[], [0.0, 1.0]])
-def test_the_spread_is_of_the_population(values: list[float]) -> None:
+def test_the_reward_spread_is_the_population_standard_deviation(values: list[float]) -> None:
     assert RewardStatistics.from_values(values) == (RewardStatistics(0.5, 0.5, 0.0, 1.0) if values else None)

@@ -42,7 +42,7 @@ tallies = st.dictionaries(st.sampled_from("abcdefgh"), tally, min_size=1)
 
 @settings(max_examples=20)
 @given(tallies, tallies)
-def test_a_difference_is_of_the_tasks_of_both_and_turns_round_with_them(
+def test_a_difference_covers_the_common_tasks_and_changes_its_sign_with_the_order(
     first: dict[str, TaskTally], other: dict[str, TaskTally]
 ) -> None:
     there, back = pair_tasks(first, other), pair_tasks(other, first)
@@ -59,12 +59,12 @@ def test_a_difference_is_of_the_tasks_of_both_and_turns_round_with_them(
 
 
 @given(tally, tally)
-def test_chance_is_fisher_s(first: TaskTally, other: TaskTally) -> None:
+def test_the_p_value_is_that_of_fishers_exact_test(first: TaskTally, other: TaskTally) -> None:
     table = [[each.passed, each.attempts - each.passed] for each in (first, other)]
     assert fisher_exact_p(first, other) == pytest.approx(cast("Any", fisher_exact)(table).pvalue, abs=1e-9)
 
 
-def test_an_even_shift_of_every_task_has_no_width() -> None:
+def test_an_equal_shift_of_every_task_has_an_interval_without_width() -> None:
     """Tasks differ, and the pairing takes that out: unpaired, this interval would span half of all."""
     first = {f"t{n}": TaskTally(4, n % 4) for n in range(16)}
     other = {task: TaskTally(4, each.passed + 1) for task, each in first.items()}
@@ -72,7 +72,7 @@ def test_an_even_shift_of_every_task_has_no_width() -> None:
     assert (at.difference, at.low, at.high, at.tasks) == pytest.approx((0.25, 0.25, 0.25, 16))
 
 
-def test_tasks_that_changed_come_surest_first() -> None:
+def test_changed_tasks_are_ordered_by_significance() -> None:
     first = {"little": TaskTally(8, 4), "same": TaskTally(8, 4), "much": TaskTally(8, 0)}
     other = {"little": TaskTally(8, 5), "same": TaskTally(4, 2), "much": TaskTally(8, 8)}
     assert [pair.task for pair in pair_tasks(first, other).changes] == ["much", "little"]
@@ -95,7 +95,7 @@ def refusal(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     return line
 
 
-def test_errors_are_apart_and_tasks_of_one_alone_are_named(folders: list[str]) -> None:
+def test_errors_are_counted_separately_and_tasks_of_only_one_evaluation_are_named(folders: list[str]) -> None:
     comparison = compare_evaluations(open_evaluations(folders[:2]))
     value = json.loads(json.dumps(comparison_as_json(comparison)))
     (other,) = value["others"]
@@ -115,7 +115,7 @@ def test_errors_are_apart_and_tasks_of_one_alone_are_named(folders: list[str]) -
     assert "intervals over 3 tasks are too narrow" in notices
 
 
-def test_many_models_are_a_matrix_against_the_first(folders: list[str]) -> None:
+def test_several_models_are_compared_as_a_matrix_against_the_first(folders: list[str]) -> None:
     """Equivalent of ART's ``compare_models``."""
     text = [*comparison_lines(compare_evaluations(open_evaluations(folders)))]
     head, first, second, third = (line.split() for line in text[:4])
@@ -124,7 +124,7 @@ def test_many_models_are_a_matrix_against_the_first(folders: list[str]) -> None:
     assert "+0.0" in third
 
 
-def test_folders_of_one_name_are_told_apart(tmp_path: Path) -> None:
+def test_folders_with_the_same_name_are_distinguished_by_path(tmp_path: Path) -> None:
     names = [str(write_evaluation(tmp_path / when / "v1", BEFORE)) for when in ("monday", "friday")]
     assert [side.name for side in open_evaluations(names)] == names
 
@@ -138,7 +138,7 @@ def test_folders_of_one_name_are_told_apart(tmp_path: Path) -> None:
         ({"temperature": 0.5}, r"sampled differently \(temperature 1.0, temperature 0.5\)"),
     ],
 )
-def test_other_tasks_and_other_sampling_are_refused_unless_they_are_meant(
+def test_different_tasks_or_sampling_are_refused_unless_anyway_is_given(
     tmp_path: Path, what: dict[str, Any], says: str
 ) -> None:
     names = [str(write_evaluation(tmp_path / "v1", BEFORE)), str(write_evaluation(tmp_path / "v2", AFTER, **what))]
@@ -148,7 +148,7 @@ def test_other_tasks_and_other_sampling_are_refused_unless_they_are_meant(
     assert "they are compared --anyway" in notice
 
 
-def test_an_oracle_samples_nothing_and_another_agent_is_told(tmp_path: Path) -> None:
+def test_comparing_with_an_oracle_ignores_sampling_and_names_differences_of_the_agent(tmp_path: Path) -> None:
     names = [
         str(write_evaluation(tmp_path / "v1", BEFORE)),
         str(write_evaluation(tmp_path / "oracle", AFTER, solver="oracle", greedy=True, recipe={"agent.kind": "json"})),
@@ -170,13 +170,15 @@ def test_an_oracle_samples_nothing_and_another_agent_is_told(tmp_path: Path) -> 
         ),
     ],
 )
-def test_what_cannot_be_compared_is_one_line(
+def test_evaluations_that_cannot_be_compared_are_refused(
     folders: list[str], words: list[str], says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert says in refusal(capsys, *(word.format(*folders) for word in words))
 
 
-def test_nothing_in_common_is_refused_whatever_is_meant(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_evaluations_without_common_tasks_are_refused_even_with_anyway(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     one, two = (write_evaluation(tmp_path / name, {name: [True]}) for name in "xy")
     assert "have no task with a verdict in common" in refusal(capsys, str(one), str(two), "--anyway")
 
@@ -200,12 +202,12 @@ def test_the_page_has_both_terminals_of_each_task_that_changed(folders: list[str
     assert page_of(folders[:2], tmp_path, "--terminals", "1")[1] == terminals[:1]
 
 
-def test_a_side_that_was_not_recorded_says_so_and_the_other_is_shown(folders: list[str], tmp_path: Path) -> None:
+def test_the_recorded_terminal_is_shown_if_the_other_side_was_not_recorded(folders: list[str], tmp_path: Path) -> None:
     (pair, _) = page_of([folders[2], folders[1]], tmp_path)[1]
     assert [bool(side["events"]) for side in pair] == [False, True]
 
 
-def test_the_page_needs_no_network_and_runs_nothing_of_a_sandbox_s(folders: list[str], tmp_path: Path) -> None:
+def test_the_page_needs_no_network_and_runs_no_code_from_a_sandbox(folders: list[str], tmp_path: Path) -> None:
     record_terminal(Path(folders[0]), AttemptId("a", 0), HOSTILE)
     page = without_packages(page_of(folders, tmp_path)[0])
     assert outside_urls(page) == []
@@ -217,7 +219,7 @@ def test_the_page_needs_no_network_and_runs_nothing_of_a_sandbox_s(folders: list
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="needs node to parse the script")
-def test_the_page_s_script_parses(folders: list[str], tmp_path: Path) -> None:
+def test_the_script_of_the_page_parses(folders: list[str], tmp_path: Path) -> None:
     script = re.search(r'<script type="module">(.*?)</script>', page_of(folders, tmp_path)[0], re.DOTALL)
     assert script
     (tmp_path / "bundle.mjs").write_text(script[1])
@@ -225,7 +227,7 @@ def test_the_page_s_script_parses(folders: list[str], tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_a_run_s_own_evaluations_are_compared_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_evaluations_within_a_run_are_compared_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = write_run(tmp_path / "runs" / "demo-1", make_run_config(), [])
     for name, passed in (("before", False), ("after", True)):
         attempts = [
@@ -252,7 +254,7 @@ def test_a_run_s_own_evaluations_are_compared_by_name(tmp_path: Path, monkeypatc
         open_evaluations(["runs/demo-1/later"])
 
 
-def test_an_evaluation_beside_training_is_compared_by_its_step(tmp_path: Path) -> None:
+def test_an_online_evaluation_is_compared_by_its_step(tmp_path: Path) -> None:
     """The newest of the step counts: an older one is of weights that were rolled back."""
     run = write_run(tmp_path / "demo-1", make_run_config(), [])
     for version, step, passed in ((3, 4, True), (5, 8, True), (9, 4, False)):

@@ -17,7 +17,7 @@ DONE = AttemptRecord("a", 0, "f", 1.0, AttemptVerdict(True, 1.0, 1.0, EpisodeSta
 FAILED = AttemptRecord("a", 1, "f", 1.0, failure=AttemptError(AttemptStage.AGENT, InfraFailure.ENGINE, "gone"))
 
 
-def test_what_was_done_is_there_again(tmp_path: Path) -> None:
+def test_recorded_attempts_are_there_when_the_folder_is_reopened(tmp_path: Path) -> None:
     with open_evaluation_folder(tmp_path / "out", SPEC) as folder:
         folder.add_record(DONE)
         folder.add_record(FAILED)
@@ -25,7 +25,7 @@ def test_what_was_done_is_there_again(tmp_path: Path) -> None:
         assert folder.records == {AttemptId("a", 0): DONE, AttemptId("a", 1): FAILED}
 
 
-def test_a_line_that_a_death_tore_is_an_attempt_that_was_not_made(tmp_path: Path) -> None:
+def test_a_torn_last_line_counts_as_an_attempt_that_was_not_made(tmp_path: Path) -> None:
     with open_evaluation_folder(tmp_path, SPEC) as folder:
         folder.add_record(DONE)
     file = tmp_path / ATTEMPTS_FILE
@@ -35,7 +35,7 @@ def test_a_line_that_a_death_tore_is_an_attempt_that_was_not_made(tmp_path: Path
     assert read_attempt_records(tmp_path) == {DONE.attempt_id: DONE, FAILED.attempt_id: FAILED}
 
 
-def test_another_evaluation_is_refused_with_three_ways_out(tmp_path: Path) -> None:
+def test_a_folder_of_another_evaluation_is_refused_with_three_remedies(tmp_path: Path) -> None:
     with open_evaluation_folder(tmp_path, SPEC):
         pass
     other = replace(SPEC, model="/n", recipe={"agent.kind": "json", "agent.max_turns": 4})
@@ -57,7 +57,7 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
     assert [each.name for each in tmp_path.iterdir()] == ["thesis.tex"]
 
 
-def test_two_at_once_are_refused(tmp_path: Path) -> None:
+def test_a_folder_in_use_by_another_evaluation_is_refused(tmp_path: Path) -> None:
     with (
         open_evaluation_folder(tmp_path, SPEC),
         pytest.raises(UserError, match="in use by process"),

@@ -52,7 +52,7 @@ def test_tasks_are_named_by_ids_numbers_and_ranges(tasks: Path) -> None:
     )
 
 
-def test_a_label_is_the_projects_own_or_one_of_ours(tasks: Path, tmp_path: Path) -> None:
+def test_a_data_set_label_is_looked_up_in_the_project_and_then_in_longshore(tasks: Path, tmp_path: Path) -> None:
     own = tmp_path / "datasets.toml"
     ours = select_tasks("longshore-bench", own, [])
     assert len(ours.tasks) == 40
@@ -67,7 +67,7 @@ def test_a_label_is_the_projects_own_or_one_of_ours(tasks: Path, tmp_path: Path)
     assert len(select_tasks("longshore-bench", own, []).tasks) == 3
 
 
-def test_the_prompt_is_among_what_a_score_depends_on(tasks: Path, tmp_path: Path) -> None:
+def test_the_prompt_is_part_of_the_evaluation_spec(tasks: Path, tmp_path: Path) -> None:
     """The kind's own too, and what a file says, which the next one under its path need not say."""
 
     def spec(recipe: str, *keys: str) -> EvaluationSpec:
@@ -87,7 +87,7 @@ def test_the_prompt_is_among_what_a_score_depends_on(tasks: Path, tmp_path: Path
     assert brief.prompt_checksum != quick.prompt_checksum
 
 
-def test_tasks_that_nothing_grades_are_named_and_left_out(tmp_path: Path) -> None:
+def test_tasks_without_tests_are_named_and_left_out(tmp_path: Path) -> None:
     """A sample of SWE-SYNTH says neither image nor tests: every model would fail it alike."""
     ungraded, graded = Task("swe-synth-1", "Mend it."), Task("swe-synth-2", "Mend it.", run_tests="true\n")
     write_tasks([ungraded, graded], TaskFormat.SWE_SYNTH, tmp_path / "both.jsonl")
@@ -101,7 +101,7 @@ def test_tasks_that_nothing_grades_are_named_and_left_out(tmp_path: Path) -> Non
         select_tasks(str(tmp_path / "one.jsonl"), Path("datasets.toml"), ["nope"])
 
 
-def test_ids_that_name_nothing_are_refused(tasks: Path) -> None:
+def test_empty_or_unknown_task_ids_are_refused(tasks: Path) -> None:
     """An unset variable of a shell would evaluate all."""
     with pytest.raises(UserError, match="names no task: write"):
         arguments("--task-ids", " , ")
@@ -123,7 +123,7 @@ def test_ids_that_name_nothing_are_refused(tasks: Path) -> None:
         ("--noop --tasks x --seed 99999999999999999999", "at most 9007199254740991"),
     ],
 )
-def test_a_slip_is_refused_before_anything_is_written(words: str, says: str) -> None:
+def test_invalid_options_are_refused_before_anything_is_written(words: str, says: str) -> None:
     """An unset variable of a shell would evaluate what lies in the current folder."""
     with pytest.raises(UserError, match=says):
         parse_arguments(EvaluateArguments, ["demo", *words.split()], "evaluate").check()
@@ -132,7 +132,7 @@ def test_a_slip_is_refused_before_anything_is_written(words: str, says: str) -> 
 def test_a_folder_that_holds_no_model_is_refused_before_anything_is_written(
     tasks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Else its evaluation would be there, and refuse the one that was meant."""
+    """Otherwise the folder of its evaluation would exist, and the intended evaluation would be refused."""
     monkeypatch.chdir(tmp_path)
     assert COMMAND.main(["demo", "--model", str(tasks), "--tasks", str(tasks)]) == 2
     assert "has no config.json" in capfd.readouterr().err
@@ -142,7 +142,7 @@ def test_a_folder_that_holds_no_model_is_refused_before_anything_is_written(
 def test_settings_that_leave_no_room_for_a_reply_are_refused_before_anything_is_written(
     tasks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Else the model scores 0 without having said a word."""
+    """Without this, the model scores 0 without a single reply."""
     monkeypatch.chdir(tmp_path)
     model, _ = find_or_build_model(load_recipe("demo", [f'run.dir="{tmp_path}"']), tmp_path / "run")
     words = ["demo", "--model", str(model), "--tasks", str(tasks), "--dry-run"]
@@ -154,11 +154,11 @@ def test_settings_that_leave_no_room_for_a_reply_are_refused_before_anything_is_
     assert not (tmp_path / "evaluations").exists()
 
 
-def test_terminals_are_recorded_unless_it_is_said(tasks: Path) -> None:
+def test_terminals_are_recorded_unless_no_record_is_given(tasks: Path) -> None:
     assert (arguments().no_record, arguments("--no-record").no_record) == (False, True)
 
 
-def test_the_setting_of_an_evaluation_is_there_again_from_anywhere(
+def test_the_settings_of_an_evaluation_can_be_read_from_any_working_directory(
     tasks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -171,7 +171,7 @@ def test_the_setting_of_an_evaluation_is_there_again_from_anywhere(
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"config": {"agent": {"kind": 3}}, "tasks": "x", "datasets": "y"}'])
-def test_a_setting_that_is_none_says_how_to_get_one(tmp_path: Path, text: str) -> None:
+def test_missing_or_invalid_evaluation_settings_are_refused_by_file_name(tmp_path: Path, text: str) -> None:
     with pytest.raises(UserError, match=r"settings.json"):
         read_evaluation_settings(tmp_path)
     (tmp_path / "settings.json").write_text(text)

@@ -16,13 +16,13 @@ EVERY, LAST = 3, 40
     ("step", "verdict"),
     [(0, "not_due"), (1, "not_due"), (3, "begin"), (4, "not_due"), (39, "begin"), (LAST, "not_due")],
 )
-def test_every_so_many_steps_are_due_and_the_last_is_evaluated_after_training(step: int, verdict: str) -> None:
+def test_evaluations_are_due_at_their_interval_but_not_at_the_last_step(step: int, verdict: str) -> None:
     assert EvaluationSchedule(EVERY, LAST).on_published(step) == verdict
     assert EvaluationSchedule(0, LAST).on_published(step) == ScheduleDecision.NOT_DUE
     assert EvaluationSchedule(EVERY, 12).on_published(12) == ScheduleDecision.NOT_DUE
 
 
-def test_what_a_person_asks_for_is_any_step_but_once() -> None:
+def test_an_evaluation_can_be_requested_for_any_step_but_only_once() -> None:
     schedule = EvaluationSchedule(EVERY, LAST)
     assert schedule.request(4) is ScheduleDecision.BEGIN
     assert schedule.request(4) is ScheduleDecision.NOT_DUE
@@ -33,7 +33,7 @@ def test_what_a_person_asks_for_is_any_step_but_once() -> None:
 
 
 @given(step=st.integers(1, LAST), to=st.integers(0, LAST))
-def test_what_is_under_way_ends_exactly_where_its_weights_are_gone(step: int, to: int) -> None:
+def test_a_running_evaluation_ends_only_if_a_rollback_removes_its_weights(step: int, to: int) -> None:
     schedule = EvaluationSchedule(1, LAST + 1)
     assert schedule.on_published(step) is ScheduleDecision.BEGIN
     assert schedule.roll_back(to) is (to < step)

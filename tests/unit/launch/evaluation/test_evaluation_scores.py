@@ -39,13 +39,13 @@ AFTER = [
 ]
 
 
-def test_pass_at_1_is_the_mean_of_task_means_and_its_error_that_of_tasks() -> None:
+def test_pass_at_1_is_the_mean_of_task_means_with_the_standard_error_over_tasks() -> None:
     result = score_attempts(BEFORE)
     assert (result.pass_at_1, result.n, result.tasks) == (0.25, 4, 2)
     assert result.stderr == pytest.approx(math.sqrt(((0.5 - 0.25) ** 2 + 0.25**2) / 1 / 2))
 
 
-def test_greedy_attempts_are_apart() -> None:
+def test_greedy_attempts_are_scored_separately() -> None:
     assert score_attempts(BEFORE, greedy=True).pass_at_1 == 1.0
     assert score_attempts(BEFORE, greedy=True).n == 1
 
@@ -64,7 +64,7 @@ def test_a_single_task_has_no_standard_error() -> None:
     assert compare_attempts(one, one).ci95 is None
 
 
-def test_the_held_out_family_is_left_out_of_the_headline_and_stands_in_the_table() -> None:
+def test_the_held_out_family_is_left_out_of_the_headline_and_listed_in_the_table() -> None:
     attempts = [*BEFORE, make_attempt("z", passed=True, family="held")]
     assert len(drop_held_out_families(attempts, {"held"})) == len(BEFORE)
     table = family_table({"before": attempts, "after": attempts}, {"held"})
@@ -82,7 +82,7 @@ def cases(draw: st.DrawFn) -> tuple[TaskTally, int]:
 
 
 @given(cases())
-def test_it_is_the_share_of_all_choices_that_hold_a_pass(case: tuple[TaskTally, int]) -> None:
+def test_pass_at_k_is_the_share_of_choices_of_k_attempts_with_a_pass(case: tuple[TaskTally, int]) -> None:
     tally, k = case
     passed = [number < tally.passed for number in range(tally.attempts)]
     choices = list(combinations(passed, k))
@@ -90,7 +90,7 @@ def test_it_is_the_share_of_all_choices_that_hold_a_pass(case: tuple[TaskTally, 
 
 
 @given(cases())
-def test_it_never_falls_with_more_passes_or_a_greater_k(case: tuple[TaskTally, int]) -> None:
+def test_pass_at_k_never_falls_with_more_passes_or_a_greater_k(case: tuple[TaskTally, int]) -> None:
     (attempts, passed), k = case
     here = pass_at_k(TaskTally(attempts, passed), k)
     assert 0 <= here <= 1
@@ -104,11 +104,11 @@ def test_a_k_beyond_the_attempts_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("attempts", "ks"), [(1, [1]), (2, [1, 2]), (6, [1, 2, 4, 6]), (8, [1, 2, 4, 8]), (0, [])])
-def test_every_power_of_two_and_the_whole(attempts: int, ks: list[int]) -> None:
+def test_pass_at_k_is_reported_for_every_power_of_two_and_for_all_attempts(attempts: int, ks: list[int]) -> None:
     assert reported_ks(attempts) == ks
 
 
-def test_tasks_with_too_few_attempts_are_left_out_and_counted_so() -> None:
+def test_tasks_with_too_few_attempts_are_left_out_of_value_and_count() -> None:
     """Infrastructure took an attempt: its task has no pass@2, and the others' is no worse for it."""
     found = estimate_pass_at_k([TaskTally(2, 1), TaskTally(1, 0)], 2, seed=1)
     assert found is not None
@@ -116,14 +116,14 @@ def test_tasks_with_too_few_attempts_are_left_out_and_counted_so() -> None:
     assert estimate_pass_at_k([TaskTally(1, 1)], 2, seed=1) is None
 
 
-def test_the_interval_is_the_seed_s_and_holds_the_mean() -> None:
+def test_the_bootstrap_interval_is_reproducible_and_contains_the_mean() -> None:
     values = [float(number % 3 == 0) for number in range(60)]
     low, high = bootstrap_interval(values, 7)
     assert (low, high) == bootstrap_interval(values, 7)
     assert low < sum(values) / len(values) < high
 
 
-def test_the_interval_holds_the_truth_about_as_often_as_it_says() -> None:
+def test_the_interval_contains_the_true_value_about_as_often_as_it_claims() -> None:
     """Nineteen times of twenty: attempts at a task that always ends alike are one draw, not eight."""
     draws, hits = random.Random(3), 0
     for trial in range(100):

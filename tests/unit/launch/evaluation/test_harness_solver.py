@@ -63,7 +63,7 @@ def harnessed(line: FakeLine, fails: Exception | None = None) -> HarnessSolverRu
     return HarnessSolverRun(begin)
 
 
-async def test_what_a_harness_did_is_counted() -> None:
+async def test_the_turns_and_usage_of_a_harness_are_counted() -> None:
     line = FakeLine(TURNS)
     attempt = harnessed(line)
     assert (attempt.turns, attempt.final_answer, attempt.usage) == ((), "", AttemptUsage())
@@ -82,11 +82,11 @@ async def test_what_a_harness_did_is_counted() -> None:
 @pytest.mark.parametrize(
     ("fails", "why"), [(None, "exit code 127"), (SandboxDestroyedByAgent("PID 1 is gone"), "PID 1 is gone")]
 )
-async def test_one_that_never_had_a_reply_has_no_verdict(fails: Exception | None, why: str) -> None:
+async def test_a_harness_that_never_got_a_reply_has_no_verdict(fails: Exception | None, why: str) -> None:
     with pytest.raises(InfraError, match=f"without a reply from the policy: {why}"):
         await harnessed(FakeLine(()), fails).run()
 
 
-async def test_one_that_destroys_its_sandbox_is_graded_for_it() -> None:
+async def test_a_harness_that_destroys_its_sandbox_is_graded_for_it() -> None:
     with pytest.raises(SandboxDestroyedByAgent):
         await harnessed(FakeLine(TURNS), SandboxDestroyedByAgent("PID 1 is gone")).run()

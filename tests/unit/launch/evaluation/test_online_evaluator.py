@@ -152,7 +152,7 @@ def line_of(*entries: tuple[int, int, int]) -> Lineage:
     return lineage
 
 
-async def test_it_is_of_the_weights_that_were_due_though_they_are_forgotten_meanwhile(tmp_path: Path) -> None:
+async def test_an_evaluation_uses_the_weights_that_were_due_even_if_training_deletes_them(tmp_path: Path) -> None:
     """Training goes on, and removes versions that it no longer needs."""
     around = Around(tmp_path)
     around.servable.clear()
@@ -173,7 +173,7 @@ async def test_it_is_of_the_weights_that_were_due_though_they_are_forgotten_mean
     assert around.checkpoints.scores() == {4: 1.0}
 
 
-async def test_training_that_publishes_waits_for_none(tmp_path: Path) -> None:
+async def test_publishing_weights_does_not_wait_for_an_evaluation(tmp_path: Path) -> None:
     around = Around(tmp_path)
     around.scheduler.let.clear()
     async with around.running():
@@ -195,7 +195,7 @@ async def test_training_that_publishes_waits_for_none(tmp_path: Path) -> None:
     ]
 
 
-async def test_the_next_steps_metrics_have_its_score_once(tmp_path: Path) -> None:
+async def test_the_score_of_an_evaluation_is_handed_to_the_metrics_once(tmp_path: Path) -> None:
     around = Around(tmp_path)
     async with around.running():
         await around.published(4)
@@ -206,7 +206,7 @@ async def test_the_next_steps_metrics_have_its_score_once(tmp_path: Path) -> Non
     assert around.evaluator.take_score() is None
 
 
-async def test_one_that_infrastructure_fails_costs_itself_and_no_run(tmp_path: Path) -> None:
+async def test_an_evaluation_that_infrastructure_fails_does_not_end_the_run(tmp_path: Path) -> None:
     around = Around(tmp_path)
     around.scheduler.fails = InfraError("no\nsandbox")
     async with around.running():
@@ -222,7 +222,7 @@ async def test_one_that_infrastructure_fails_costs_itself_and_no_run(tmp_path: P
     assert load_pending_evaluations(tmp_path) == []
 
 
-async def test_weights_that_cannot_be_kept_are_told_of(tmp_path: Path) -> None:
+async def test_an_evaluation_is_reported_as_failed_if_its_weights_cannot_be_stored(tmp_path: Path) -> None:
     around = Around(tmp_path)
     (tmp_path / "evaluations").write_text("no folder")
     async with around.running():
@@ -231,7 +231,7 @@ async def test_weights_that_cannot_be_kept_are_told_of(tmp_path: Path) -> None:
     assert around.evaluation_events() == [("failed", 4)]
 
 
-async def test_one_that_the_driver_left_goes_on_behind_its_attempts(tmp_path: Path) -> None:
+async def test_an_interrupted_evaluation_continues_after_its_finished_attempts(tmp_path: Path) -> None:
     around = Around(tmp_path)
     around.scheduler.let.clear()
     async with around.running():
@@ -255,7 +255,7 @@ async def test_one_that_the_driver_left_goes_on_behind_its_attempts(tmp_path: Pa
     assert third.scheduler.plans == []
 
 
-async def test_one_of_weights_that_a_resume_rolled_back_is_told_of_and_made_anew(tmp_path: Path) -> None:
+async def test_an_evaluation_of_rolled_back_weights_is_aborted_at_resume_and_repeated_later(tmp_path: Path) -> None:
     around = Around(tmp_path)
     around.scheduler.let.clear()
     async with around.running():
@@ -272,7 +272,7 @@ async def test_one_of_weights_that_a_resume_rolled_back_is_told_of_and_made_anew
     assert again.weights == [b"weights of 79"]
 
 
-async def test_a_step_at_which_the_run_was_left_is_evaluated_when_it_goes_on_and_not_twice(tmp_path: Path) -> None:
+async def test_a_step_that_a_run_resumes_from_is_evaluated_exactly_once(tmp_path: Path) -> None:
     lineage = line_of((4, 4, -1), (77, 4, 4))
     first = Around(tmp_path)
     await first.evaluator.resume(lineage, WeightVersion(77))
@@ -289,7 +289,7 @@ async def test_a_step_at_which_the_run_was_left_is_evaluated_when_it_goes_on_and
     assert second.scheduler.plans == []
 
 
-async def test_a_score_that_the_driver_could_not_write_is_written_when_it_goes_on(tmp_path: Path) -> None:
+async def test_a_missing_score_of_a_finished_evaluation_is_restored_at_resume(tmp_path: Path) -> None:
     first = Around(tmp_path)
     async with first.running():
         await first.published(4)
@@ -301,7 +301,7 @@ async def test_a_score_that_the_driver_could_not_write_is_written_when_it_goes_o
 
 
 @pytest.mark.parametrize("begun", [True, False])
-async def test_a_learners_death_that_takes_its_weights_back_ends_it_and_it_is_made_anew(
+async def test_an_evaluation_is_repeated_if_the_death_of_the_learner_rolls_back_its_weights(
     tmp_path: Path, *, begun: bool
 ) -> None:
     around = Around(tmp_path)
@@ -325,7 +325,7 @@ async def test_a_learners_death_that_takes_its_weights_back_ends_it_and_it_is_ma
     assert [evaluation.version for evaluation in read_evaluation_results(tmp_path)] == [9]
 
 
-async def test_deaths_while_one_is_being_ended_leave_the_last_one_due(tmp_path: Path) -> None:
+async def test_deaths_while_an_evaluation_is_ending_leave_only_the_last_one_due(tmp_path: Path) -> None:
     """An engine takes its time to end."""
     around = Around(tmp_path)
     around.scheduler.let.clear()
@@ -349,7 +349,7 @@ async def test_deaths_while_one_is_being_ended_leave_the_last_one_due(tmp_path: 
     assert around.evaluation_events().count(("aborted", 4)) == 4
 
 
-async def test_a_death_after_its_step_does_not_touch_it(tmp_path: Path) -> None:
+async def test_a_rollback_to_the_evaluated_step_does_not_touch_the_evaluation(tmp_path: Path) -> None:
     around = Around(tmp_path)
     around.scheduler.let.clear()
     async with around.running():
@@ -363,7 +363,7 @@ async def test_a_death_after_its_step_does_not_touch_it(tmp_path: Path) -> None:
     assert around.evaluation_events() == [("started", 4), ("finished", 4)]
 
 
-async def test_on_a_shared_device_it_begins_anew_when_its_engine_gets_the_weights_under_another_version(
+async def test_on_a_shared_device_an_evaluation_restarts_if_its_weights_get_another_version(
     tmp_path: Path,
 ) -> None:
     around = Around(tmp_path, own_engine=False)
@@ -379,7 +379,7 @@ async def test_on_a_shared_device_it_begins_anew_when_its_engine_gets_the_weight
     assert [evaluation.version for evaluation in read_evaluation_results(tmp_path)] == [9]
 
 
-async def test_a_person_gets_an_evaluation_of_the_newest_weights_and_an_answer_where_there_is_none(
+async def test_a_requested_evaluation_uses_the_newest_weights_or_is_refused_with_the_reason(
     tmp_path: Path,
 ) -> None:
     around = Around(tmp_path)
@@ -411,7 +411,7 @@ async def test_a_person_gets_an_evaluation_of_the_newest_weights_and_an_answer_w
     ]
 
 
-async def test_one_that_cannot_be_is_refused_to_who_asks_and_nothing_is_under_way(tmp_path: Path) -> None:
+async def test_a_requested_evaluation_that_cannot_start_is_refused_and_leaves_none_running(tmp_path: Path) -> None:
     around = Around(tmp_path)
     with pytest.raises(UserError, match="the learner has the device"):
         await around.evaluator.request_evaluation("")
@@ -427,12 +427,12 @@ async def test_one_that_cannot_be_is_refused_to_who_asks_and_nothing_is_under_wa
     assert around.evaluation_events() == [("requested", 5), ("failed", 5)]
 
 
-async def test_a_run_that_holds_out_no_task_says_so() -> None:
+async def test_a_run_without_held_out_tasks_refuses_a_requested_evaluation() -> None:
     with pytest.raises(UserError, match="tasks_per_family = 0 holds none out"):
         await NoOnlineEvaluation().request_evaluation("")
 
 
-async def test_what_is_being_evaluated_keeps_its_checkpoint(tmp_path: Path) -> None:
+async def test_a_checkpoint_is_kept_while_its_step_is_evaluated(tmp_path: Path) -> None:
     around = Around(tmp_path)
     around.scheduler.let.clear()
     async with around.running():
@@ -457,7 +457,7 @@ def test_only_results_of_ancestors_count(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def test_what_a_crash_has_left_half_kept_is_removed(tmp_path: Path) -> None:
+def test_half_stored_evaluations_left_by_a_crash_are_removed(tmp_path: Path) -> None:
     around, folder = Around(tmp_path), tmp_path / "evaluations"
     kept = store_pending_evaluation(tmp_path, SPEC, around.publish(4))
     (folder / ".v8.partial").mkdir()

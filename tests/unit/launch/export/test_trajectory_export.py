@@ -44,7 +44,7 @@ def exported(source: Path, kind: str, output: Path, *words: str) -> Path:
     return output
 
 
-def test_training_on_the_conversations_trains_what_was_sampled(run_dir: Path, tmp_path: Path) -> None:
+def test_training_on_exported_conversations_trains_the_sampled_tokens(run_dir: Path, tmp_path: Path) -> None:
     """The same ids and the same loss, whether sft reads the run or what was exported of it."""
     file = exported(run_dir, "sharegpt", tmp_path / "all.jsonl")
     of_file, of_run = (read_examples([source], tokenizer(), ALL) for source in (file, run_dir))
@@ -57,7 +57,7 @@ def test_training_on_the_conversations_trains_what_was_sampled(run_dir: Path, tm
     assert [json.loads(line)["score"] for line in file.read_text().splitlines()] == [1.0, 0.0, 0.0]
 
 
-def test_an_evaluation_s_conversation_has_its_thoughts_and_the_last_try_counts(
+def test_a_conversation_of_an_evaluation_has_its_thoughts_and_is_that_of_the_last_try(
     evaluation: Path, tmp_path: Path
 ) -> None:
     (line,) = exported(evaluation, "sharegpt", tmp_path / "a.jsonl").read_text().splitlines()
@@ -110,7 +110,7 @@ def test_a_step_of_atif_has_its_calls_results_and_tokens(run_dir: Path, tmp_path
     assert "source_call_id" not in malformed["observation"]["results"][0]
 
 
-def test_thoughts_are_apart_in_atif(evaluation: Path, tmp_path: Path) -> None:
+def test_thoughts_are_a_separate_field_in_atif(evaluation: Path, tmp_path: Path) -> None:
     (file,) = exported(evaluation, "atif", tmp_path / "atif").iterdir()
     document = checked(json.loads(file.read_text()))
     agent = [step for step in document["steps"] if step["source"] == "agent"]
@@ -178,7 +178,7 @@ def test_a_conversation_that_readers_refuse_is_left_out_and_counted(
     ],
 )
 @pytest.mark.parametrize("kind", ["sharegpt", "atif", "huggingface"])
-def test_what_cannot_be_exported_is_one_line_and_leaves_nothing(
+def test_an_invalid_export_is_refused_in_one_line_and_leaves_nothing(
     run_dir: Path, words: list[str], says: str, kind: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     arguments = ["--format", kind, "--output", str(tmp_path / "new"), *(word.format(run=run_dir) for word in words)]
@@ -202,7 +202,9 @@ def test_a_damaged_trajectory_is_named_and_nothing_is_written(
     assert not list(tmp_path.glob("*x.jsonl*"))
 
 
-def test_an_evaluation_that_saved_nothing_says_how_to(evaluation: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_evaluation_without_saved_trajectories_names_the_option_that_saves_them(
+    evaluation: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (evaluation / "trajectories.jsonl").unlink()
     assert main_guard(lambda: COMMAND.call([str(evaluation)])) == EXIT_USER
     assert "--save-trajectories" in capsys.readouterr().err

@@ -88,12 +88,12 @@ def test_each_step_is_handed_on_once_with_every_number(run_dir: Path) -> None:
     assert exporter.closed
 
 
-def test_a_table_in_a_line_becomes_figures_and_a_list_none() -> None:
+def test_tables_in_a_metrics_line_become_figures_and_lists_are_left_out() -> None:
     line = {"step": 1, "loss": 0.5, "dropped": {"all_stale": 2}, "ages": [1], "told": "x", "whole": True}
     assert numeric_metrics(line) == {"loss": 0.5, "dropped/all_stale": 2.0}
 
 
-def test_steps_that_were_taken_anew_come_again(run_dir: Path) -> None:
+def test_steps_repeated_after_a_resume_are_exported_again(run_dir: Path) -> None:
     """After a resume: the later figures of a step count, and trackers are told them."""
     log = MetricsLog(run_dir)
     log.rewind(2)
@@ -105,7 +105,7 @@ def test_steps_that_were_taken_anew_come_again(run_dir: Path) -> None:
     assert exporter.steps[-1][1] == {"loss": 9.0}
 
 
-def test_a_tracker_that_fails_is_said_once_and_counted(run_dir: Path) -> None:
+def test_a_failing_tracker_is_reported_once_and_its_failures_are_counted(run_dir: Path) -> None:
     warnings: list[str] = []
     follower = ExporterThread("broken", Broken(), run_dir, warnings.append)
     follower.send_all()
@@ -113,7 +113,7 @@ def test_a_tracker_that_fails_is_said_once_and_counted(run_dir: Path) -> None:
     assert (follower.sent_steps, follower.failed_calls) == (0, 4), "three steps and the end"
 
 
-def test_a_tracker_that_hangs_keeps_neither_the_others_nor_the_end_waiting(run_dir: Path) -> None:
+def test_a_hanging_tracker_delays_neither_other_trackers_nor_the_end(run_dir: Path) -> None:
     hanging, taken = Hanging(), Taken()
     followers = [
         ExporterThread("hanging", hanging, run_dir, pytest.fail),
@@ -149,7 +149,7 @@ def exposed(run_dir: Path) -> dict[str, list[tuple[Mapping[str, str], float]]]:
     return found
 
 
-def test_a_scrape_gets_the_newest_step_and_what_events_counted(run_dir: Path) -> None:
+def test_a_scrape_gets_the_newest_step_and_the_event_counts(run_dir: Path) -> None:
     found = exposed(run_dir)
     assert found["longshore_run_info"] == [({"run": "fake"}, 1.0)]
     assert found["longshore_step"] == [({"run": "fake"}, 3.0)]
@@ -177,7 +177,7 @@ def test_every_metric_of_the_dashboard_exists(run_dir: Path) -> None:
 
 
 def test_each_legend_of_the_dashboard_is_a_label_of_its_metric() -> None:
-    """Else the curves of a panel have no names."""
+    """Otherwise the curves of a panel would have no names."""
     collector = prometheus.PrometheusCollector("fake")
     events: list[Event] = [
         {"kind": "learner.step", "staleness_histogram": [8, 4], "dropped": {"all_stale": 1}},
@@ -202,12 +202,12 @@ def test_each_legend_of_the_dashboard_is_a_label_of_its_metric() -> None:
     assert not [(metric, legend) for metric, legend in legends if legend not in labels[metric]]
 
 
-def test_what_is_said_of_a_steps_figures_is_said_of_figures_that_a_step_has() -> None:
+def test_every_described_step_metric_exists_in_a_metrics_line() -> None:
     """Held against a line that a real run wrote."""
     assert set(STEP_METRIC_HELP) <= set(json.loads((DATA / "metrics_line.json").read_text()))
 
 
-def test_what_has_not_happened_yet_has_its_name_already(run_dir: Path) -> None:
+def test_counters_exist_before_their_first_event(run_dir: Path) -> None:
     """The four names above are those of families that are there, and empty."""
     endpoint = PrometheusServer("fake", run_dir, {}, 0)
     try:
@@ -218,7 +218,7 @@ def test_what_has_not_happened_yet_has_its_name_already(run_dir: Path) -> None:
         assert f"# TYPE longshore_{name}_total counter" in text
 
 
-def test_the_dashboard_is_one_that_grafana_imports() -> None:
+def test_the_dashboard_can_be_imported_by_grafana() -> None:
     board = json.loads(DASHBOARD.read_text())
     ids = [panel["id"] for panel in board["panels"]]
     assert len(set(ids)) == len(ids)
@@ -232,7 +232,7 @@ def test_the_dashboard_is_one_that_grafana_imports() -> None:
 
 
 @pytest.mark.parametrize("name", ["wandb", "tensorboard", "trackio"])
-def test_a_package_that_is_missing_is_one_line_before_the_run(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_tracker_package_is_reported_before_the_run(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     with pytest.raises(
         UserError, match=rf"metrics.exporters names .*pip install 'longshore\[{name}\]', or leave it out"
@@ -240,7 +240,7 @@ def test_a_package_that_is_missing_is_one_line_before_the_run(name: str, monkeyp
         check_exporters([name], "metrics.exporters")
 
 
-def test_a_tracker_that_cannot_be_opened_is_one_line_with_its_own_words(
+def test_a_tracker_that_cannot_be_opened_is_reported_in_one_line_with_its_message(
     run_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No key, say."""
@@ -283,12 +283,12 @@ def test_a_package_adds_a_tracker_by_its_name(run_dir: Path, tmp_path: Path, mon
     ("value", "why"),
     [("wandbb", "did you mean 'wandb'"), ("wandb,wandb", "names one twice"), ("mlflow", "there are wandb, ")],
 )
-def test_a_name_that_nobody_has_is_refused_with_the_names_there_are(value: str, why: str) -> None:
+def test_an_unknown_or_repeated_tracker_is_refused(value: str, why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         load_recipe("demo", [f"metrics.exporters={value}"])
 
 
-def test_a_run_hands_nothing_on_unless_it_is_told_to() -> None:
+def test_a_run_exports_no_metrics_by_default() -> None:
     assert not load_recipe("demo").metrics.exports_metrics
     assert load_recipe("demo", ["metrics.exporters=wandb,trackio"]).metrics.exporters == ("wandb", "trackio")
 
@@ -326,14 +326,14 @@ def run_command(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
 
 
-def test_by_hand_all_that_a_run_wrote_is_sent(run_dir: Path, tracker: Path) -> None:
+def test_the_command_exports_every_step_that_a_run_wrote(run_dir: Path, tracker: Path) -> None:
     done = run_command(run_dir, "--to", "tensorboard", "--json")
     assert done.returncode == EXIT_OK, done.stderr
     assert json.loads(done.stdout) == {"run": "fake", "exporters": {"tensorboard": {"sent": 3, "failed": 0}}}
     assert run_command(run_dir, "--to", "tensorboard").stdout == "tensorboard: 3 steps sent, 0 calls failed\n"
 
 
-def test_what_could_not_be_sent_is_said_where_a_run_is_watched(
+def test_steps_that_could_not_be_sent_raise_an_alert_in_the_run(
     run_dir: Path, tracker: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TRACKER", "fails")
@@ -351,7 +351,7 @@ def test_what_could_not_be_sent_is_said_where_a_run_is_watched(
     ("arguments", "why"),
     [([], "no exporter is selected"), (["--to", "tensorboard"], "no key"), (["--prometheus", "70000"], "70000")],
 )
-def test_bad_input_is_one_line(
+def test_invalid_arguments_are_a_user_error(
     run_dir: Path, tracker: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], why: str
 ) -> None:
     monkeypatch.setenv("TRACKER", "refuses")
@@ -360,7 +360,9 @@ def test_bad_input_is_one_line(
     assert why in json.loads(done.stdout)["error"]
 
 
-async def test_beside_a_run_it_opens_follows_and_ends_with_it(run_dir: Path, tracker: Path, tmp_path: Path) -> None:
+async def test_the_exporters_process_follows_a_run_and_ends_with_it(
+    run_dir: Path, tracker: Path, tmp_path: Path
+) -> None:
     metrics = MetricsSettings(prometheus=True, exporters=("tensorboard",))
     async with run_exporters_process(run_dir, metrics, tmp_path / "exporters.log", pytest.fail) as status:
         name, _, url = status.partition(" and ")
@@ -370,7 +372,7 @@ async def test_beside_a_run_it_opens_follows_and_ends_with_it(run_dir: Path, tra
     assert "0 steps sent" in (tmp_path / "exporters.log").read_text(), "what was there before is not sent again"
 
 
-async def test_a_run_does_not_begin_where_it_cannot_be_opened(
+async def test_a_run_does_not_start_if_a_tracker_cannot_be_opened(
     run_dir: Path, tracker: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TRACKER", "refuses")
@@ -382,7 +384,7 @@ async def test_a_run_does_not_begin_where_it_cannot_be_opened(
             pytest.fail("it began")
 
 
-async def test_a_run_whose_exporters_die_is_told_once_and_goes_on(
+async def test_the_death_of_the_exporters_is_reported_once_and_the_run_goes_on(
     run_dir: Path, tracker: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TRACKER", "dies")
@@ -395,7 +397,7 @@ async def test_a_run_whose_exporters_die_is_told_once_and_goes_on(
     assert problems.empty()
 
 
-async def test_a_run_that_asks_for_nothing_starts_nothing(tmp_path: Path) -> None:
+async def test_without_configured_exporters_no_process_is_started(tmp_path: Path) -> None:
     async with run_exporters_process(tmp_path, MetricsSettings(), tmp_path / "exporters.log", pytest.fail) as status:
         assert status == ""
     assert not (tmp_path / "exporters.log").exists()

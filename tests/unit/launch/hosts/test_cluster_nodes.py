@@ -73,7 +73,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeRayCluster:
     return fake
 
 
-async def test_the_drivers_node_is_the_head_and_progress_is_told(cluster: FakeRayCluster) -> None:
+async def test_the_drivers_node_is_the_head_and_progress_is_reported(cluster: FakeRayCluster) -> None:
     counts: list[int] = []
     async with join_cluster_nodes("head:6379", 3, 30.0, {}, counts.append) as found:
         assert [(node.name, node.ray_id) for node in found] == [("node-0", "n1"), ("node-1", "n0"), ("node-2", "n2")]
@@ -83,7 +83,7 @@ async def test_the_drivers_node_is_the_head_and_progress_is_told(cluster: FakeRa
     assert not cluster.connected
 
 
-async def test_too_few_nodes_are_an_error_that_counts_them_and_says_how_to_add_some(
+async def test_too_few_nodes_are_refused_with_their_count_and_how_to_add_more(
     cluster: FakeRayCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cluster_nodes, "query_nodes", lambda: cluster.nodes()[:1])
@@ -96,7 +96,7 @@ async def test_too_few_nodes_are_an_error_that_counts_them_and_says_how_to_add_s
 async def test_nodes_on_other_machines_than_the_drivers_are_known_as_such(
     cluster: FakeRayCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else their actors would write into a run directory that nobody reads."""
+    """Otherwise their actors would write into a run directory that is never read."""
     monkeypatch.setattr(cluster, "address", lambda name: f"10.0.0.{name[1:]}")
     async with join_cluster_nodes("head:6379", 2, 30.0, {}, lambda _: None) as found:
         assert [(node.ray_id, node.address, node.remote) for node in found] == [
@@ -105,14 +105,14 @@ async def test_nodes_on_other_machines_than_the_drivers_are_known_as_such(
         ]
 
 
-async def test_a_label_says_what_a_node_is_for(cluster: FakeRayCluster) -> None:
+async def test_a_label_sets_the_roles_of_a_node(cluster: FakeRayCluster) -> None:
     cluster.alive, cluster.labels = 3, {"n0": "worker", "n2": "engine.worker"}
     async with join_cluster_nodes("head:6379", 3, 30.0, {}, lambda _: None) as found:
         assert [node.roles for node in found] == [ALL_ROLES, {NodeRole.WORKER}, ALL_ROLES]
         assert [node.labelled_roles for node in found] == [frozenset(), {NodeRole.WORKER}, ALL_ROLES]
 
 
-async def test_a_label_that_means_nothing_is_an_error_that_says_what_would(cluster: FakeRayCluster) -> None:
+async def test_an_unknown_role_in_a_label_is_refused_with_a_suggestion(cluster: FakeRayCluster) -> None:
     cluster.alive, cluster.labels = 2, {"n1": "worker.engin"}
     with pytest.raises(UserError, match=r"'engin' is not a role; did you mean 'engine'.*--labels longshore/roles="):
         async with join_cluster_nodes("head:6379", 2, 30.0, {}, lambda _: None):
@@ -159,9 +159,7 @@ def slow_ray(monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowRay]:
         process.wait()
 
 
-def test_a_ray_that_starts_slowly_is_tried_again_without_the_first_try_s_processes(
-    slow_ray: SlowRay, tmp_path: Path
-) -> None:
+def test_a_slow_start_of_ray_is_retried_after_its_processes_are_killed(slow_ray: SlowRay, tmp_path: Path) -> None:
     assert cluster_nodes.start_ray_cluster(1, tmp_path, 4) is slow_ray
     first, second = slow_ray.processes
     assert first.wait(30) == -signal.SIGKILL
@@ -209,7 +207,7 @@ async def test_an_interrupt_while_ray_starts_waits_for_it_and_ends_it(
     assert not cluster.connected
 
 
-def test_a_ray_that_does_not_start_is_one_line_that_says_what_to_do(slow_ray: SlowRay, tmp_path: Path) -> None:
+def test_a_failed_start_of_ray_is_reported_in_one_line_with_the_remedy(slow_ray: SlowRay, tmp_path: Path) -> None:
     slow_ray.late = 4
     with pytest.raises(RayStartError, match=r"4 attempts \(The current node timed out.*--nodes") as caught:
         cluster_nodes.start_ray_cluster(1, tmp_path, 4)

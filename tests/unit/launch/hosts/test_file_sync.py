@@ -44,7 +44,7 @@ def append(path: Path, data: bytes) -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from(["a.cast", "b.log"]), st.binary(max_size=40)), max_size=20), st.data())
-def test_whatever_grows_there_is_here_byte_for_byte(writes: list[tuple[str, bytes]], data: st.DataObject) -> None:
+def test_growing_remote_files_are_copied_byte_for_byte(writes: list[tuple[str, bytes]], data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(file_sync, "PIECE_BYTES", 7)
         there, here = Path(folder) / "there", Path(folder) / "here"
@@ -59,7 +59,7 @@ def test_whatever_grows_there_is_here_byte_for_byte(writes: list[tuple[str, byte
                 assert (here / path.relative_to(there)).read_bytes() == path.read_bytes()
 
 
-def test_of_events_only_whole_lines_are_taken(tmp_path: Path) -> None:
+def test_only_whole_lines_of_event_files_are_copied(tmp_path: Path) -> None:
     """The half line of a process that died is removed by its successor there, and would stay here for ever."""
     there, here = tmp_path / "there", tmp_path / "here"
     brought, log = FileSync(here), there / "events" / "worker-1-0.jsonl"
@@ -72,7 +72,7 @@ def test_of_events_only_whole_lines_are_taken(tmp_path: Path) -> None:
     assert (here / "events" / log.name).read_bytes() == b'{"seq": 0}\n{"seq": 1}\n'
 
 
-def test_a_file_of_an_earlier_start_is_gone_on_with_behind_its_last_whole_line(tmp_path: Path) -> None:
+def test_a_file_of_an_earlier_start_is_continued_after_its_last_whole_line(tmp_path: Path) -> None:
     there, here = tmp_path / "there", tmp_path / "here"
     append(here / "events" / "w.jsonl", b'{"start": 1}\n{"torn')
     append(there / "events" / "w.jsonl", b'{"start": 2}\n')
@@ -122,7 +122,7 @@ WRITES = st.tuples(st.sampled_from(LINES), st.binary(max_size=9).map(lambda data
 
 
 @given(st.lists(st.tuples(WRITES, st.booleans(), st.integers(0, 3)), max_size=30), st.integers(1, 40))
-def test_of_lines_every_whole_one_comes_once_whatever_is_cut_off(
+def test_every_whole_line_is_copied_exactly_once_despite_interruptions(
     steps: list[tuple[tuple[str, bytes], bool, int]], room: int
 ) -> None:
     """Processes die in the middle of a line, and cables are cut in the middle of a look."""
@@ -145,7 +145,7 @@ def test_of_lines_every_whole_one_comes_once_whatever_is_cut_off(
             assert (here.read_bytes() if here.exists() else b"") == there.whole(path)
 
 
-def test_a_look_that_has_no_room_for_a_whole_line_loses_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_longer_than_a_batch_is_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Much has gathered behind a cable that was cut, and a process that has ended writes nothing more."""
     monkeypatch.setattr(file_sync, "BATCH_BYTES", 100)
     there, here = tmp_path / "there", tmp_path / "here"
@@ -155,7 +155,7 @@ def test_a_look_that_has_no_room_for_a_whole_line_loses_none(tmp_path: Path, mon
     assert [(here / "events" / name).stat().st_size for name in ("a.jsonl", "b.jsonl")] == [90, 200]
 
 
-def test_a_recording_that_is_begun_anew_is_not_what_is_left_of_two(tmp_path: Path) -> None:
+def test_a_restarted_recording_replaces_the_earlier_copy(tmp_path: Path) -> None:
     """The recording of a reissued request begins anew: in a resumed run, or on the same machine."""
     there, here = tmp_path / "there" / "terminals", tmp_path / "here"
     append(here / "terminals" / "t-a0.cast", b"cut off with the head")
@@ -171,7 +171,7 @@ def test_a_recording_that_is_begun_anew_is_not_what_is_left_of_two(tmp_path: Pat
     assert (here / "terminals" / "t-a0.cast").read_bytes() == b"third and more of it"
 
 
-def test_recordings_that_nobody_writes_any_more_leave_the_other_machine(tmp_path: Path) -> None:
+def test_finished_recordings_are_removed_from_the_other_machine(tmp_path: Path) -> None:
     """A run of weeks records a terminal for each attempt, and looks at all that are there three times a second."""
     there, brought = tmp_path / "there", FileSync(tmp_path / "here")
     old, new = there / "terminals" / "old.cast", there / "terminals" / "new.cast"
@@ -188,7 +188,7 @@ def test_recordings_that_nobody_writes_any_more_leave_the_other_machine(tmp_path
 
 
 @pytest.mark.parametrize("path", ["events/../../etc/passwd", "buffer/journal.sqlite", "/etc/passwd", "events"])
-def test_another_machine_names_no_file_but_those_that_actors_write(tmp_path: Path, path: str) -> None:
+def test_paths_other_than_those_that_actors_write_are_refused(tmp_path: Path, path: str) -> None:
     with pytest.raises(ForeignPathError):
         FileSync(tmp_path).record_changes(ChangedFiles(1.0, (ChangedFile(path, 9),)))
     with pytest.raises(ForeignPathError):
@@ -215,7 +215,9 @@ class CutCable:
         return read_pieces(self._folder, wants)
 
 
-async def test_what_was_written_while_a_cable_was_cut_comes_afterwards_and_the_cut_is_told(tmp_path: Path) -> None:
+async def test_lines_written_during_a_network_failure_are_copied_later_and_the_failure_is_logged(
+    tmp_path: Path,
+) -> None:
     there, here = tmp_path / "there", tmp_path / "here"
     append(there / "events" / "w.jsonl", b"{}\n")
     cable, events = CutCable(there, cuts=2), EventLog(here, "driver", "node-0")

@@ -55,7 +55,7 @@ SMALL = warning(CheckName.SHM, "it is small", "make it larger")
 # -- who is in the cluster ---------------------------------------------------------------------------------------------
 
 
-def test_a_node_that_comes_back_is_another_one() -> None:
+def test_a_node_that_comes_back_gets_a_new_name() -> None:
     """With its old name its worker would be taken for the dead one's successor, and its keys be used twice."""
     membership = NodeMembership([node(0), node(1)], max_nodes=2)
     assert membership.update([ray_node(0), ray_node(1)]) == ((), (), ())
@@ -78,7 +78,7 @@ def test_a_node_that_was_refused_is_not_looked_at_again() -> None:
     assert membership.update([ray_node(0), ray_node(1)]) == ((), (), ())
 
 
-def test_a_node_whose_label_means_nothing_is_named_and_left_out() -> None:
+def test_a_node_with_an_unknown_role_label_is_named_and_left_out() -> None:
     membership = NodeMembership([node(0)], max_nodes=3)
     change = membership.update([ray_node(0), ray_node(1, "cook"), ray_node(2, "worker")])
     assert [joined.roles for joined in change.joined] == [{NodeRole.WORKER}]
@@ -101,7 +101,7 @@ def test_a_node_without_docker_gets_no_agents_and_one_without_a_gpu_no_engine() 
     ]
 
 
-def test_what_has_to_be_mended_is_told_of_all_nodes_at_once() -> None:
+def test_unusable_nodes_are_all_reported_in_one_error() -> None:
     nodes = [node(0), node(1, frozenset({NodeRole.WORKER})), node(2)]
     with pytest.raises(UserError) as caught:
         restrict_roles(nodes, {"node-1": (NO_DOCKER,), "node-2": (OTHER_CODE,)})
@@ -111,7 +111,7 @@ def test_what_has_to_be_mended_is_told_of_all_nodes_at_once() -> None:
     )
 
 
-async def test_nodes_are_asked_all_at_once_and_one_that_does_not_answer_is_a_finding() -> None:
+async def test_nodes_are_checked_concurrently_and_a_missing_answer_is_a_finding() -> None:
     all_asked = asyncio.Barrier(3)
 
     async def ask(target: ClusterNode, requirements: NodeRequirements) -> NodeReport:
@@ -128,7 +128,7 @@ async def test_nodes_are_asked_all_at_once_and_one_that_does_not_answer_is_a_fin
     ]
 
 
-async def test_a_node_whose_code_is_another_may_raise_anything_and_ends_no_run_for_that() -> None:
+async def test_any_error_from_a_node_with_other_code_is_reported_as_a_version_mismatch() -> None:
     """It cannot read what it is asked, and joined one that goes on."""
 
     async def ask(target: ClusterNode, requirements: NodeRequirements) -> NodeReport:
@@ -143,7 +143,7 @@ async def test_a_node_whose_code_is_another_may_raise_anything_and_ends_no_run_f
     ("behind_s", "uncertain_s", "message"),
     [(1.5, 0.0, ""), (30.0, 29.0, ""), (30.0, 1.0, "30 s behind"), (-90.0, 1.0, "90 s ahead of")],
 )
-def test_a_clock_is_wrong_only_by_what_the_answers_way_does_not_explain(
+def test_a_clock_is_reported_only_beyond_what_the_delay_of_the_answer_explains(
     behind_s: float, uncertain_s: float, message: str
 ) -> None:
     found = judge_clock_offset(behind_s, uncertain_s)
@@ -151,7 +151,7 @@ def test_a_clock_is_wrong_only_by_what_the_answers_way_does_not_explain(
     assert message in "".join(map(str, found))
 
 
-def test_this_machine_has_what_the_driver_asks(tmp_path: Path) -> None:
+def test_this_machine_passes_the_inspection_of_a_node(tmp_path: Path) -> None:
     requirements = make_node_requirements(load_recipe("demo"))
     wants = replace(requirements.host_requirements, docker=False, folder=tmp_path / "made" / "later", reserve_mb=1)
     assert not [
@@ -174,15 +174,17 @@ OWN = InstalledSoftware("3.11.7", {"ray": "2.5"}, "1" * 64)
         (replace(OWN, packages={}), "ray none for 2.5"),
     ],
 )
-def test_what_runs_on_a_node_is_what_the_driver_runs(node_has: InstalledSoftware, message: str | None) -> None:
-    """Else its actors cannot read what they are sent, or compute something else."""
+def test_a_node_with_other_software_than_the_driver_is_refused(
+    node_has: InstalledSoftware, message: str | None
+) -> None:
+    """Otherwise its actors could not read their messages, or would compute something else."""
     found = list(compare_software(node_has, OWN))
     assert len(found) == (message is not None)
     assert message is None or message in str(found[0])
     assert all(each.level is FindingLevel.FAILED and role_lost(each) is None for each in found)
 
 
-def test_a_node_is_looked_at_by_the_doctors_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_node_is_inspected_with_the_checks_of_the_doctor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that lacks something for one kind of work is kept from that work alone."""
     monkeypatch.setattr(gpu, "DEVICES", tmp_path)
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nobody.sock")
@@ -194,7 +196,7 @@ def test_a_node_is_looked_at_by_the_doctors_list(tmp_path: Path, monkeypatch: py
     assert found == {CheckName.DISK: None, CheckName.DOCKER: NodeRole.WORKER, CheckName.GPU: NodeRole.ENGINE}
 
 
-def test_the_digest_of_the_code_is_that_of_what_is_imported(tmp_path: Path) -> None:
+def test_the_code_digest_covers_only_modules_of_the_product(tmp_path: Path) -> None:
     (tmp_path / "actors").mkdir()
     (tmp_path / "tests").mkdir()
     (tmp_path / "actors" / "a.py").write_text("1")
@@ -224,7 +226,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(membership_watch, "CHECK_S", 0.0)
 
 
-async def test_the_end_of_ray_on_the_drivers_node_is_the_clusters() -> None:
+async def test_the_loss_of_the_drivers_node_ends_the_cluster() -> None:
     changes = watch_membership(NodeMembership([node(0), node(1)], 2), list_nodes=FakeCluster([0, 1], [0], [1]))
     assert [gone.name for gone in (await anext(changes)).gone] == ["node-1"]
     with pytest.raises(ClusterLostError, match="driver's node"):
@@ -239,7 +241,7 @@ def head() -> Iterator[subprocess.Popen[bytes]]:
     process.wait()
 
 
-async def test_a_head_that_was_killed_is_noticed_though_nobody_answers_any_more(head: subprocess.Popen[bytes]) -> None:
+async def test_a_killed_head_is_noticed_even_without_an_answer(head: subprocess.Popen[bytes]) -> None:
     changes = watch_membership(NodeMembership([node(0)], 2), [head.pid], list_nodes=FakeCluster([0], [0, 1]))
     assert [joined.name for joined in (await anext(changes)).joined] == ["node-1"]
     head.kill()
@@ -247,7 +249,9 @@ async def test_a_head_that_was_killed_is_noticed_though_nobody_answers_any_more(
         await anext(changes)
 
 
-async def test_who_was_long_at_something_else_has_not_been_refused_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_driver_that_was_busy_for_long_does_not_take_the_cluster_for_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Handling a node's end may take long, and so may a person who has stopped the driver with Ctrl-Z."""
     loop = asyncio.get_running_loop()
     clock, ahead = loop.time, [0.0]

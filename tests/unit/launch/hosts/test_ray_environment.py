@@ -34,7 +34,7 @@ def test_nodes_of_this_machine_alone_stay_on_loopback(monkeypatch: pytest.Monkey
     assert resolve_ray_environment("", {}) == resolve_ray_environment(address, {}) == LOCAL_RAY_ENVIRONMENT
 
 
-def test_the_token_is_used_where_the_cluster_asks_for_it_unless_the_user_said_how(
+def test_the_token_is_used_if_the_cluster_requires_it_unless_the_user_set_a_mode(
     monkeypatch: pytest.MonkeyPatch, address: str, tmp_path: Path
 ) -> None:
     token, none = tmp_path / "token", {"RAY_AUTH_TOKEN_PATH": str(tmp_path / "none")}
@@ -52,7 +52,7 @@ def test_the_token_is_used_where_the_cluster_asks_for_it_unless_the_user_said_ho
             resolve_ray_environment(address, without)
 
 
-def test_an_address_where_nothing_listens_is_an_error_with_both_ways_out() -> None:
+def test_an_address_without_a_listener_is_refused_with_both_remedies() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{taken.getsockname()[1]}"
@@ -60,6 +60,6 @@ def test_an_address_where_nothing_listens_is_an_error_with_both_ways_out() -> No
             resolve_ray_environment(address, {})
 
 
-def test_what_cannot_be_a_hosts_name_is_no_address() -> None:
+def test_an_invalid_host_name_is_refused_as_an_address() -> None:
     with pytest.raises(UserError, match=r"no Ray cluster answers at a\.\.b:6379"):
         resolve_ray_environment("a..b:6379", {})

@@ -12,7 +12,7 @@ from launch.hosts.cluster_nodes import isolate_default_address
 from launch.hosts.ray_log import redirect_ray_log
 
 
-def test_what_ray_says_is_in_the_file_only(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_output_of_ray_goes_only_to_its_log_file(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     from ray._private import worker
 
     printed, levels = worker.print_to_stdstream, [handler.level for handler in logging.getLogger("ray").handlers]

@@ -44,7 +44,7 @@ def test_each_role_holds_the_gpus_that_it_computes_on() -> None:
 
 @pytest.mark.parametrize("cpus", [0, 1, 2, 64])
 def test_no_more_processors_are_held_than_a_node_has(cpus: int) -> None:
-    """Else a run on a small machine waits for places that it will never get."""
+    """Otherwise a run on a small machine would wait for slots that it never gets."""
     config, there = load_recipe("demo", ["engine.count=3"]), nodes((cpus, 0), (cpus, 0))
     slots = resource_shares(plan_slots(config, there[0], place_engines(config, there), place_workers(config, there)))
     of_node = Counter[str]()
@@ -72,7 +72,7 @@ class FakePlacementGroups:
 
 
 @pytest.mark.parametrize("room", [2, 3])
-async def test_what_was_held_is_given_back_also_where_the_rest_is_not_to_be_had(
+async def test_reserved_slots_are_released_even_if_the_rest_is_unavailable(
     monkeypatch: pytest.MonkeyPatch, room: int
 ) -> None:
     ray, config, there = FakePlacementGroups(room), load_recipe("demo"), nodes((8, 0), (8, 0))
@@ -103,8 +103,8 @@ class FakeGroup:
         return False
 
 
-async def test_who_stops_waiting_for_places_holds_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else Ctrl-C on a full cluster ends nothing for a minute."""
+async def test_a_cancelled_reservation_holds_no_slots(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without this, Ctrl-C on a full cluster has no effect for a minute."""
     group = FakeGroup()
     ray = SimpleNamespace(
         placement_group=lambda *_, **__: group, remove_placement_group=lambda removed: removed.removed.set()

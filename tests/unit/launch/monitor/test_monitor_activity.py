@@ -12,7 +12,7 @@ from protocol.activity import ACTIVITY_FOLDER, ActivityLog
 from tests.support.fakes.fake_clock import FakeClock
 
 
-def test_slots_have_the_mean_number_of_things(tmp_path: Path) -> None:
+def test_time_slots_have_the_mean_number_of_concurrent_activities(tmp_path: Path) -> None:
     clock = FakeClock(1000.0)
     log = ActivityLog(tmp_path, "worker-0", "worker", clock, clock)
     with log.track("generating"), log.track("generating"):
@@ -28,7 +28,7 @@ def test_slots_have_the_mean_number_of_things(tmp_path: Path) -> None:
     assert track.states == {"generating": [2.0, 2.0, 0.0], "tool": [0.0, 0.0, 1.0]}
 
 
-def test_a_part_of_the_time_is_as_the_whole_has_it(tmp_path: Path) -> None:
+def test_a_part_of_the_timeline_agrees_with_the_whole(tmp_path: Path) -> None:
     clock = FakeClock(1000.0)
     log = ActivityLog(tmp_path, "learner", "learner", clock, clock)
     for second in range(100):
@@ -41,7 +41,7 @@ def test_a_part_of_the_time_is_as_the_whole_has_it(tmp_path: Path) -> None:
     assert read_activity(tmp_path, 5000.0, 6000.0, 10).tracks[0].states == {}
 
 
-def test_a_process_that_began_anew_continues_its_track(tmp_path: Path) -> None:
+def test_a_restarted_process_continues_its_track(tmp_path: Path) -> None:
     clock = FakeClock(1000.0)
     for _ in range(2):
         log = ActivityLog(tmp_path, "engine-0", "engine", clock, clock)
@@ -53,9 +53,7 @@ def test_a_process_that_began_anew_continues_its_track(tmp_path: Path) -> None:
     assert track.states == {"generating": [1.0, 0.0, 1.0]}
 
 
-def test_of_a_long_track_few_lines_are_read_and_sums_stay_right(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_long_track_is_read_in_part_with_correct_sums(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("launch.monitor.archive.activity.WHOLE_BYTES", 10_000)
     clock = FakeClock(1000.0)
     log = ActivityLog(tmp_path, "worker-0", "worker", clock, clock)

@@ -36,7 +36,7 @@ async def test_without_a_terminal_each_fact_is_one_line(tmp_path: Path):
     assert any(line.startswith("evaluation after: pass@1") for line in lines)
 
 
-def test_a_run_that_is_resumed_says_only_what_is_new(tmp_path: Path):
+def test_a_resumed_run_prints_only_new_lines(tmp_path: Path):
     """Told again, the last lines of the start before look as if steps were lost, or made twice."""
     write_fake_run(tmp_path, steps=3, finished=False)
     store, progress = RunStore(tmp_path), ProgressLog()
@@ -75,7 +75,7 @@ def test_a_person_sees_that_the_run_is_paused(tmp_path: Path):
         assert ("training, paused" in panel_of(store)) is shown
 
 
-def test_steps_that_a_death_took_back_are_told_again_when_they_are_taken_again(tmp_path: Path):
+def test_steps_repeated_after_a_death_are_printed_again(tmp_path: Path):
     write_fake_run(tmp_path, steps=3, finished=False)
     store, progress = RunStore(tmp_path), ProgressLog()
     store.catch_up()
@@ -93,7 +93,7 @@ def test_steps_that_a_death_took_back_are_told_again_when_they_are_taken_again(t
     assert [line.split(" · ")[0] for line in progress.new_lines(store.view())] == ["step 3/3"]
 
 
-def test_a_phase_without_steps_says_every_fifth_how_far_it_is(tmp_path: Path):
+def test_a_phase_without_steps_prints_its_progress_at_every_fifth(tmp_path: Path):
     """A log that is silent for the minutes of a warm start looks like a run that hangs."""
     log, store, progress = EventLog(tmp_path, "driver", "node-0"), RunStore(tmp_path), ProgressLog()
     lines: list[str] = []
@@ -115,7 +115,7 @@ def test_a_phase_without_steps_says_every_fifth_how_far_it_is(tmp_path: Path):
     ]
 
 
-def test_an_evaluation_is_counted_to_its_end_before_its_result_is_told(tmp_path: Path):
+def test_the_last_progress_of_an_evaluation_is_printed_before_its_result(tmp_path: Path):
     log = EventLog(tmp_path, "driver", "node-0", itertools.count(1.0).__next__, steady=None)
     store = RunStore(tmp_path)
     log.emit("run.phase", phase="evaluation_after", detail="")
@@ -129,7 +129,7 @@ def test_an_evaluation_is_counted_to_its_end_before_its_result_is_told(tmp_path:
     ]
 
 
-async def test_what_happened_is_shown_before_a_cancelled_run_ends(tmp_path: Path):
+async def test_a_cancelled_run_reports_its_last_step(tmp_path: Path):
     out, store = io.StringIO(), RunStore(tmp_path)
     write_fake_run(tmp_path, steps=3, finished=False)
 
@@ -142,8 +142,8 @@ async def test_what_happened_is_shown_before_a_cancelled_run_ends(tmp_path: Path
     assert "step 2/3" in out.getvalue()
 
 
-async def test_what_is_said_beside_the_panel_stays_on_the_terminal(tmp_path: Path):
-    """Else nobody reads which task was left out, or how many nodes are there."""
+async def test_lines_printed_while_the_panel_is_shown_stay_on_the_terminal(tmp_path: Path):
+    """Without this, the panel overwrites the lines on tasks left out or on the number of nodes."""
     write_fake_run(tmp_path, steps=3, finished=False)
     out = io.StringIO()
     console = Console(file=out, force_terminal=True, width=100, height=60)
@@ -166,7 +166,7 @@ async def test_a_display_that_fails_does_not_end_the_run(tmp_path: Path, caplog:
     assert "the run goes on" in caplog.text
 
 
-def test_nothing_is_said_twice(tmp_path: Path):
+def test_no_line_is_printed_twice(tmp_path: Path):
     write_fake_run(tmp_path, steps=3)
     store, progress = RunStore(tmp_path), ProgressLog()
     store.catch_up()
@@ -198,7 +198,7 @@ def test_the_panel_shows_the_run_at_any_moment(tmp_path: Path):
         assert word in out.getvalue()
 
 
-def test_what_went_wrong_is_said_between_the_steps_once(tmp_path: Path):
+def test_problems_are_printed_once_between_the_steps(tmp_path: Path):
     write_fake_run(tmp_path, steps=2)
     log = EventLog(tmp_path, "scheduler", "node-0")
     log.emit("process.died", what="demo/1/worker-1", why="its process 7 ended; process 8 is in its place")
@@ -214,7 +214,7 @@ def test_what_went_wrong_is_said_between_the_steps_once(tmp_path: Path):
     assert progress.new_lines(store.view()) == []
 
 
-def test_what_fails_in_an_evaluation_is_said_at_once(tmp_path: Path):
+def test_a_failed_episode_of_an_evaluation_is_printed_at_once(tmp_path: Path):
     """No step's line counts it: without a line of its own, an evaluation that gets no sandbox looks idle."""
     log = EventLog(tmp_path, "scheduler", "node-0")
     log.emit("run.phase", phase="evaluation_before", detail="")

@@ -68,7 +68,7 @@ def export(run_dir: Path, *wanted: tuple[int, int, float]) -> None:
 # -- what the files say ------------------------------------------------------------------------------------------------
 
 
-def test_everything_of_a_run_is_there(catalog: RunCatalog) -> None:
+def test_the_catalog_lists_every_trajectory_of_a_run(catalog: RunCatalog) -> None:
     rows = everything(catalog)
     assert len(rows) == COUNT
     states = {state: sum(row.state is state for row in rows) for state in TrajectoryState}
@@ -82,7 +82,7 @@ def test_everything_of_a_run_is_there(catalog: RunCatalog) -> None:
     assert {row.group % 10 for row in rows if row.reason} >= {0}
 
 
-def test_a_line_that_comes_before_what_it_is_about_waits(tmp_path: Path) -> None:
+def test_a_line_about_a_trajectory_that_is_not_yet_listed_waits_for_it(tmp_path: Path) -> None:
     """The learner's line, and the group's end, may be read before the trajectory's own."""
     catalog = RunCatalog(tmp_path)
     TrainedLog(tmp_path).record_step(1, 7, ["train-g000000-s00"], {"train-g000000-s01": "all_stale"}, {})
@@ -100,7 +100,7 @@ def test_a_line_that_comes_before_what_it_is_about_waits(tmp_path: Path) -> None
     ]
 
 
-def test_what_a_resume_took_back_is_in_the_buffer_again(tmp_path: Path) -> None:
+def test_trajectories_of_rolled_back_steps_are_in_the_buffer_again(tmp_path: Path) -> None:
     export(tmp_path, (0, 0, 1.0), (0, 1, 0.0), (1, 0, 0.5))
     log, metrics = TrainedLog(tmp_path), MetricsLog(tmp_path)
     log.record_step(1, 7, ["train-g000000-s00"], {}, {})
@@ -125,7 +125,7 @@ def test_what_a_resume_took_back_is_in_the_buffer_again(tmp_path: Path) -> None:
     assert everything(caught_up(tmp_path)) == everything(catalog), "a new reader sees the same"
 
 
-def test_what_is_left_when_the_run_is_over_was_dropped(tmp_path: Path) -> None:
+def test_trajectories_left_when_the_run_ends_count_as_dropped(tmp_path: Path) -> None:
     export(tmp_path, (0, 0, 1.0))
     catalog = caught_up(tmp_path)
     assert everything(catalog)[0].state is TrajectoryState.BUFFERED
@@ -137,7 +137,7 @@ def test_what_is_left_when_the_run_is_over_was_dropped(tmp_path: Path) -> None:
     assert everything(catalog)[0].state is TrajectoryState.BUFFERED
 
 
-def test_a_run_that_keeps_no_records_is_known_by_its_newest_checkpoint(tmp_path: Path) -> None:
+def test_without_records_trajectory_states_come_from_the_newest_checkpoint(tmp_path: Path) -> None:
     export(tmp_path, (0, 0, 1.0), (0, 1, 0.0))
     for step, trained in ((1, []), (2, ["train-g000000-s00"])):
         folder = tmp_path / "checkpoints" / f"step-{step:06d}"
@@ -147,7 +147,7 @@ def test_a_run_that_keeps_no_records_is_known_by_its_newest_checkpoint(tmp_path:
     assert [(row.state, row.step) for row in everything(caught_up(tmp_path))] == [("trained", 2), ("dropped", 2)]
 
 
-def test_a_step_beyond_all_numbers_is_a_damaged_line(tmp_path: Path) -> None:
+def test_a_step_number_out_of_range_is_a_damaged_line(tmp_path: Path) -> None:
     export(tmp_path, (0, 0, 1.0))
     TrainedLog(tmp_path).record_step(1, 7, ["train-g000000-s00"], {}, {})
     with (tmp_path / "trained" / "index.jsonl").open("ab") as file:
@@ -158,7 +158,7 @@ def test_a_step_beyond_all_numbers_is_a_damaged_line(tmp_path: Path) -> None:
     assert [row.step for row in everything(catalog)] == [1]
 
 
-def test_half_a_line_waits_and_a_damaged_one_is_counted(tmp_path: Path) -> None:
+def test_an_unfinished_line_waits_and_a_damaged_one_is_counted(tmp_path: Path) -> None:
     export(tmp_path, (0, 0, 1.0))
     index = tmp_path / TRAJECTORIES_FOLDER / EXPORT_INDEX
     line = index.read_bytes().replace(b'"sample":0', b'"sample":1').replace(b"-s00", b"-s01")
@@ -172,7 +172,7 @@ def test_half_a_line_waits_and_a_damaged_one_is_counted(tmp_path: Path) -> None:
     assert catalog.damaged_lines == 3
 
 
-def test_numbers_that_no_run_has_end_nothing(tmp_path: Path) -> None:
+def test_absurd_numbers_do_not_break_the_catalog(tmp_path: Path) -> None:
     (tmp_path / TRAJECTORIES_FOLDER).mkdir()
     huge = (1 << 63) - 1
     entry = {"trajectory": "x", "group": 1, "sample": 2, "task": "t", "file": "../x", "status": "?", "reward": 1e308}
@@ -182,7 +182,7 @@ def test_numbers_that_no_run_has_end_nothing(tmp_path: Path) -> None:
     assert row.reward == 1e308
 
 
-def test_a_run_that_was_made_anew_under_the_same_name_is_read_anew(tmp_path: Path) -> None:
+def test_a_run_recreated_under_the_same_name_is_read_from_its_start(tmp_path: Path) -> None:
     export(tmp_path, (0, 0, 1.0), (0, 1, 0.0))
     catalog = caught_up(tmp_path)
     (tmp_path / TRAJECTORIES_FOLDER / EXPORT_INDEX).unlink()
@@ -257,7 +257,7 @@ def test_pages_together_are_the_whole_list_in_order(
 
 
 @pytest.mark.parametrize("sort", TRAJECTORY_SORTS)
-def test_rows_that_come_between_two_pages_make_none_come_twice(tmp_path: Path, sort: str) -> None:
+def test_rows_added_between_two_pages_repeat_no_row(tmp_path: Path, sort: str) -> None:
     export(tmp_path, *((group, sample, (group * sample % 3) / 2) for group in range(3) for sample in range(4)))
     catalog = caught_up(tmp_path)
     first = list_trajectories(catalog, RowFilter(), PageRequest(sort, 5))
@@ -270,7 +270,7 @@ def test_rows_that_come_between_two_pages_make_none_come_twice(tmp_path: Path, s
     assert old <= set(ids)
 
 
-def test_the_worst_of_the_last_step(catalog: RunCatalog) -> None:
+def test_the_worst_trajectory_of_the_last_step_is_found(catalog: RunCatalog) -> None:
     step = newest_step(catalog)
     (worst,) = list_trajectories(catalog, RowFilter(step=step), PageRequest("worst", 1)).rows
     assert worst.step == step
@@ -278,7 +278,7 @@ def test_the_worst_of_the_last_step(catalog: RunCatalog) -> None:
 
 
 @pytest.mark.parametrize("sort", GROUP_SORTS)
-def test_groups_are_what_their_members_are(catalog: RunCatalog, sort: str) -> None:
+def test_the_figures_of_a_group_are_those_of_its_members(catalog: RunCatalog, sort: str) -> None:
     found = list_groups(catalog, RowFilter(), PageRequest(sort, 100)).rows
     assert len(found) == COUNT // GROUP_SIZE
     rows = everything(catalog)
@@ -313,6 +313,6 @@ def test_a_group_that_waits_for_its_members_is_open(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "1", "x:1", "1:x", "nan:1", ":"])
-def test_a_cursor_of_nobody_is_refused(text: str) -> None:
+def test_an_invalid_page_cursor_is_refused(text: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011  float's own words among them
         parse_page_cursor(text)

@@ -37,7 +37,7 @@ def _report(run_dir: Path) -> str:
     return write_run_report(run_dir).read_text()
 
 
-def test_it_asks_nothing_of_the_network(run_dir: Path):
+def test_the_report_needs_no_network(run_dir: Path):
     page = without_packages(_report(run_dir))
     assert outside_urls(page) == []
     assert not re.search(r"(?:src|href)\s*=\s*\"(?!data:)", page.partition("<script")[0])
@@ -45,7 +45,7 @@ def test_it_asks_nothing_of_the_network(run_dir: Path):
     assert "default-src 'none'" in page
 
 
-def test_its_figures_are_the_summarys(run_dir: Path):
+def test_the_figures_of_the_report_are_those_of_the_summary(run_dir: Path):
     page = html.unescape(_report(run_dir))
     summary = json.loads((run_dir / "summary.json").read_text())
     accounting, evaluation = summary["trajectories"], summary["evaluation"]
@@ -63,7 +63,7 @@ def test_its_figures_are_the_summarys(run_dir: Path):
         assert f"+{100 * row['difference']:.1f} ± 9.2" in page
 
 
-def test_the_held_out_family_stands_apart(run_dir: Path):
+def test_the_held_out_family_is_shown_separately(run_dir: Path):
     before, _, after = _report(run_dir).partition("Held-out family, never trained on")
     for family in HELD_OUT:
         assert family.replace("_", " ") not in before.partition("Evaluation</h2>")[2]
@@ -82,7 +82,7 @@ def test_a_broken_promise_is_shown_as_broken(run_dir: Path):
     assert ">failed<" in page
 
 
-def test_an_engine_that_stood_still_too_long_breaks_the_promise(run_dir: Path):
+def test_an_engine_that_was_paused_for_too_long_is_shown_as_a_broken_promise(run_dir: Path):
     """Also where the load then failed, so that no load of the accounting is as long."""
     assert 'class="broken"' not in _report(run_dir)
     line = {"t": 2e9, "kind": "engine.load_failed", "engine": "engine-0", "version": 3, "pause_ms": 61_000.0}
@@ -94,7 +94,7 @@ def test_an_engine_that_stood_still_too_long_breaks_the_promise(run_dir: Path):
     assert "engine.update_timeout_s allows 1 min 00 s" in page
 
 
-def test_engines_that_load_beside_what_they_serve_are_not_said_to_have_stood_still(run_dir: Path):
+def test_engines_that_load_weights_without_a_pause_are_reported_so(run_dir: Path):
     summary = json.loads((run_dir / "summary.json").read_text())
     summary["weights"] |= {"pause_ms_p50": 0.0, "pause_ms_max": 0.0}
     (run_dir / "summary.json").write_text(json.dumps(summary))
@@ -103,7 +103,7 @@ def test_engines_that_load_beside_what_they_serve_are_not_said_to_have_stood_sti
     assert f"Engines loaded weights {summary['weights']['loads']} times without a pause." in _report(run_dir)
 
 
-def test_a_run_that_blocked_by_its_placement_says_so(run_dir: Path):
+def test_a_colocated_run_reports_the_time_for_which_rollout_was_blocked(run_dir: Path):
     """Its loads, short as they are, are not what rollout waited for."""
     path = run_dir / "summary.json"
     summary = json.loads(path.read_text())
@@ -114,19 +114,19 @@ def test_a_run_that_blocked_by_its_placement_says_so(run_dir: Path):
     assert "in 12 periods 41.5 % of the time" in page
 
 
-def test_the_staleness_is_drawn_on_a_whole_axis():
+def test_the_staleness_axis_has_whole_numbers():
     chart = re.search(r"  staleness: \{.*?\n  \},\n", (STATIC_FOLDER / "report.js").read_text(), re.DOTALL)
     assert chart
     assert "whole: true" in chart[0]
 
 
-def test_the_pages_scripts_can_be_read():
+def test_no_line_of_the_page_scripts_is_too_long():
     """Nothing formats them but people."""
     lines = [(path.name, line) for path in STATIC_FOLDER.rglob("*.js") for line in path.read_text().splitlines()]
     assert [(name, line) for name, line in lines if len(line) > 120] == []
 
 
-def test_what_a_sandbox_printed_cannot_become_part_of_the_page(run_dir: Path):
+def test_output_of_a_sandbox_cannot_inject_markup_into_the_page(run_dir: Path):
     name = next((run_dir / "terminals").glob("*.cast")).stem
     for path in (run_dir / "terminals").glob("*.cast"):
         with CastWriter.open(path, 80, 24, HOSTILE) as cast:
@@ -141,7 +141,7 @@ def test_what_a_sandbox_printed_cannot_become_part_of_the_page(run_dir: Path):
     assert "alert(1)" in page, "the text itself is there, to be read"
 
 
-def test_only_its_own_script_and_style_may_run(run_dir: Path):
+def test_only_the_script_and_style_of_the_report_may_run(run_dir: Path):
     page = _report(run_dir)
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)
     script = re.search(r'<script type="module">(.*?)</script>', page, re.DOTALL)
@@ -169,7 +169,7 @@ def test_a_run_that_ended_early_has_a_report_that_says_so(tmp_path: Path):
     assert "the run left no summary" in page
 
 
-def test_a_run_that_ended_early_shows_what_was_evaluated_by_family(tmp_path: Path):
+def test_a_run_that_ended_early_shows_its_evaluations_by_family(tmp_path: Path):
     """And does not call the mean without the held-out family that of all."""
     run = tmp_path / "cut"
     write_fake_run(run, steps=6, finished=False)
@@ -187,7 +187,7 @@ def test_a_run_that_ended_early_shows_what_was_evaluated_by_family(tmp_path: Pat
     assert "<td>sort unique</td>" in held_out
 
 
-def test_evaluations_beside_training_stand_in_the_report_before_there_is_a_summary_too(tmp_path: Path):
+def test_online_evaluations_are_in_the_report_with_and_without_a_summary(tmp_path: Path):
     run = tmp_path / "cut"
     write_fake_run(run, steps=6, finished=False)
     log = EventLog(run, "driver-1", "node-0")

@@ -62,7 +62,7 @@ def test_damaged_lines_are_counted_and_the_rest_is_read(tmp_path: Path):
     assert reader.read() == []
 
 
-def test_numbers_that_nobody_counts_cost_only_themselves(tmp_path: Path):
+def test_absurd_numbers_cost_only_their_own_line(tmp_path: Path):
     folder = tmp_path / "events"
     folder.mkdir()
     lines = [
@@ -79,7 +79,7 @@ def test_numbers_that_nobody_counts_cost_only_themselves(tmp_path: Path):
     assert view.last_event_at == 3
 
 
-def test_a_piece_of_damaged_lines_is_not_taken_for_the_end(tmp_path: Path):
+def test_a_chunk_of_only_damaged_lines_is_not_taken_for_the_end(tmp_path: Path):
     folder = tmp_path / "events"
     folder.mkdir()
     (folder / "a.jsonl").write_bytes(b"not json\n" * 3 + b'{"t":1,"kind":"x","writer":"a","seq":0}\n')
@@ -88,8 +88,8 @@ def test_a_piece_of_damaged_lines_is_not_taken_for_the_end(tmp_path: Path):
     assert (_keys(reader.read(3)), reader.at_end) == ([("a", 0)], True)
 
 
-def test_events_that_a_process_could_not_write_are_counted_and_told(tmp_path: Path):
-    """Else a person takes what the page shows for all that happened."""
+def test_events_that_a_process_could_not_write_are_counted_and_logged(tmp_path: Path):
+    """Without this, a person takes what the page shows for everything that happened."""
     folder = tmp_path / "events"
     folder.mkdir()
     line = b'{"t":%d,"kind":"events.dropped","node":"n","writer":"buffer","seq":%d,"events":%d}\n'
@@ -149,7 +149,7 @@ def test_lines_that_arrive_in_pieces_between_reads_all_come_through(tmp_path: Pa
     assert sorted(seen) == sorted(_keys(_all(RunTail(source, EVENT_FILES))))
 
 
-def test_a_line_without_end_does_not_eat_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_an_endless_line_does_not_fill_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("protocol.run_directory.file_tail.MAX_LINE_BYTES", 1_000)
     monkeypatch.setattr("protocol.run_directory.file_tail.CHUNK_BYTES", 600)
     path = tmp_path / "a.jsonl"
@@ -171,7 +171,7 @@ def test_a_cursor_survives_odd_names():
     assert format_cursor(cursor).isascii()
 
 
-def test_the_state_of_a_finished_run(tmp_path: Path):
+def test_a_finished_run_is_shown_with_all_its_totals(tmp_path: Path):
     run = write_fake_run(tmp_path / "demo", steps=5)
     store = RunStore(tmp_path / "demo")
     store.catch_up()
@@ -191,7 +191,7 @@ def test_the_state_of_a_finished_run(tmp_path: Path):
     assert orjson.loads(encode_run_view(store.view()))["run"]["id"] == "demo"
 
 
-def test_the_sessions_of_a_live_run(tmp_path: Path):
+def test_a_live_run_is_shown_with_its_running_sessions(tmp_path: Path):
     write_fake_run(tmp_path, steps=3, finished=False)
     store = RunStore(tmp_path)
     store.catch_up()
@@ -202,7 +202,7 @@ def test_the_sessions_of_a_live_run(tmp_path: Path):
     assert view.groups[0].outcome == "open"
 
 
-def test_the_learners_turns_are_counted_and_are_no_pause(tmp_path: Path):
+def test_the_learners_turns_are_counted_separately_from_pauses(tmp_path: Path):
     """A person sees that rollout stands still, for whom, and for how much of the time."""
     driver = [{"t": 100, "kind": "run.phase", "phase": "training"}]
     engine = [
@@ -298,7 +298,7 @@ def test_a_dead_workers_sessions_do_not_stay_on_the_page(tmp_path: Path):
     assert store.view().totals.deaths == 1
 
 
-def test_a_node_that_is_gone_is_counted_no_more_and_named(tmp_path: Path):
+def test_a_lost_node_is_no_longer_counted_and_is_named(tmp_path: Path):
     gone = {"t": 3, "kind": "node.down", "name": "node-1", "address": "10.0.0.2"}
     store = store_with(tmp_path, [*({"t": 1, "kind": "node.up", "name": f"node-{index}"} for index in range(2)), gone])
     assert store.view().nodes == 1
@@ -307,7 +307,7 @@ def test_a_node_that_is_gone_is_counted_no_more_and_named(tmp_path: Path):
     assert (line.level, line.text) == ("bad", "node node-1 (10.0.0.2) is gone")
 
 
-def test_what_was_on_a_node_that_is_gone_is_shown_at_work_no_more(tmp_path: Path):
+def test_engines_and_sandboxes_of_a_lost_node_are_no_longer_shown_as_running(tmp_path: Path):
     def events_of(node: int) -> list[dict[str, object]]:
         on = {"t": 1, "node": f"node-{node}"}
         stats = {"kind": "sandbox.counted", "writer": f"worker-{node}-0", "live": 3, "started": 5, "waiting": 1}
@@ -324,12 +324,12 @@ def test_what_was_on_a_node_that_is_gone_is_shown_at_work_no_more(tmp_path: Path
 @pytest.mark.parametrize(
     ("evaluates", "coming"), [(True, ["training", "evaluation_after", "shutdown"]), (False, ["training", "shutdown"])]
 )
-def test_only_phases_that_come_are_announced(tmp_path: Path, evaluates: bool, coming: list[str]):
+def test_only_phases_that_will_come_are_listed(tmp_path: Path, evaluates: bool, coming: list[str]):
     store = store_with(tmp_path, [{"t": 1, "kind": "run.started", "evaluates": evaluates}])
     assert [name for name in store.view().order if name in {"training", "evaluation_after", "shutdown"}] == coming
 
 
-def test_a_straggler_of_a_group_that_the_page_has_forgotten_ends_nothing(tmp_path: Path):
+def test_a_late_trajectory_of_a_forgotten_group_is_counted_without_reviving_the_group(tmp_path: Path):
     opened = [
         {"t": 1, "kind": "group.opened", "group": group, "task": "t", "size": 2} for group in range(MAX_GROUPS + 1)
     ]
@@ -348,7 +348,7 @@ def test_an_episode_that_is_no_longer_needed_does_not_stay_on_the_page(tmp_path:
     assert [session.status for session in store.view().recent] == ["cancelled"]
 
 
-def test_a_superseded_trajectory_leaves_the_reward_that_counts(tmp_path: Path):
+def test_a_superseded_trajectory_does_not_replace_the_reward_that_counts(tmp_path: Path):
     stored = {"kind": "trajectory.stored", "group": 0, "sample": 0}
     store = store_with(
         tmp_path,
@@ -395,7 +395,7 @@ def test_an_empty_run_directory_has_a_view(tmp_path: Path):
     assert store.view().phase == ""
 
 
-def test_no_run_directory_says_so(tmp_path: Path):
+def test_a_missing_run_directory_is_refused_by_name(tmp_path: Path):
     with pytest.raises(NoSuchRunError, match="no run 'nothing' in "):
         RunStore(tmp_path / "nothing")
 
@@ -418,8 +418,8 @@ def test_an_evaluation_counts_attempts_not_tasks(tasks: int | None, progress: st
 
 
 @pytest.mark.parametrize("end", ["evaluation.finished", "evaluation.failed", "evaluation.aborted"])
-def test_the_engine_and_the_sandboxes_of_an_evaluation_beside_training_go_with_it(tmp_path: Path, end: str) -> None:
-    """Else a person looks for what is not there."""
+def test_the_engine_and_sandboxes_of_an_online_evaluation_disappear_when_it_ends(tmp_path: Path, end: str) -> None:
+    """Without this, a person looks for an engine and sandboxes that no longer exist."""
     driver, engine, worker = (
         EventLog(tmp_path, name, "node-0") for name in ("driver-1", EVALUATION_ENGINE, EVALUATION_WORKER)
     )

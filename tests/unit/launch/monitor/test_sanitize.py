@@ -21,7 +21,7 @@ HOSTILE = st.lists(
 
 
 @given(HOSTILE)
-def test_text_has_nothing_that_a_terminal_obeys(text: str) -> None:
+def test_sanitized_text_has_no_control_characters(text: str) -> None:
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", sanitize_text(text))
 
 
@@ -36,13 +36,13 @@ def test_strings_deep_in_an_event_are_made_harmless() -> None:
 
 
 @given(HOSTILE)
-def test_a_player_gets_no_sequence_that_talks_to_the_person(text: str) -> None:
+def test_played_output_has_no_sequence_that_reaches_beyond_the_screen(text: str) -> None:
     played = TerminalSanitizer().sanitize(text + "\x07\x1b\\")  # whatever had begun has ended
     assert not re.search(r"\x1b[\]PX^_]|\x1b\[[0-9;:?]*[nctqxpyz]|\x07|[\x80-\x9f]", played)
 
 
 @given(HOSTILE, st.lists(st.integers(0, 60), max_size=5))
-def test_a_sequence_that_is_cut_between_two_events_is_the_same_sequence(text: str, cuts: list[int]) -> None:
+def test_a_sequence_split_between_two_events_is_sanitized_like_a_whole_one(text: str, cuts: list[int]) -> None:
     bounds = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
     screen = TerminalSanitizer()
     pieces = [screen.sanitize(text[start:end]) for start, end in pairwise(bounds)]
@@ -63,5 +63,5 @@ def test_a_sequence_that_is_cut_between_two_events_is_the_same_sequence(text: st
         ("\x1b[?25l", "\x1b[?25l"),
     ],
 )
-def test_what_is_played(printed: str, played: str) -> None:
+def test_display_sequences_are_played_and_others_are_removed(printed: str, played: str) -> None:
     assert TerminalSanitizer().sanitize(printed) == played

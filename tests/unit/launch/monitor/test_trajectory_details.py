@@ -84,7 +84,7 @@ def page_of(follower: RunFollower):
     return read_token_page(follower.read_context(), where, 0, 0, 100)
 
 
-def test_each_token_says_what_became_of_it(tmp_path: Path) -> None:
+def test_every_token_shows_its_use_in_training(tmp_path: Path) -> None:
     page = page_of(run_of(tmp_path))
     assert page.use == [
         *[TokenUse.PROMPT] * 3, TokenUse.STALE, TokenUse.TRAINED, TokenUse.CLIP_LOW, TokenUse.CORRECTED,
@@ -103,18 +103,20 @@ def test_each_token_says_what_became_of_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("reason", "fates"), [("all_stale", {TokenUse.STALE, TokenUse.DROPPED}), ("zero_variance", {TokenUse.DROPPED})]
 )
-def test_tokens_of_what_was_dropped(tmp_path: Path, reason: str, fates: set[TokenUse]) -> None:
+def test_tokens_of_a_dropped_trajectory_are_marked_by_the_reason(
+    tmp_path: Path, reason: str, fates: set[TokenUse]
+) -> None:
     page = page_of(run_of(tmp_path, reason=reason))
     assert set(page.use[3:7]) == fates
 
 
-def test_tokens_that_no_step_has_used_wait(tmp_path: Path) -> None:
+def test_tokens_that_no_step_has_used_are_marked_as_waiting(tmp_path: Path) -> None:
     page = page_of(run_of(tmp_path, trained=False))
     assert page.use[3:7] == [TokenUse.WAITING] * 4
     assert page.staleness == [None] * 9
 
 
-def test_a_page_of_tokens_is_a_part_of_them(tmp_path: Path) -> None:
+def test_a_token_page_has_only_the_requested_range(tmp_path: Path) -> None:
     follower = run_of(tmp_path)
     where = follower.locate("train-g000000-s00")
     part = read_token_page(follower.read_context(), where, 0, 4, 2)
@@ -123,7 +125,7 @@ def test_a_page_of_tokens_is_a_part_of_them(tmp_path: Path) -> None:
     assert read_token_page(follower.read_context(), where, 1, 0, 5) is None
 
 
-def test_a_trajectorys_page_has_its_turns_and_where_they_are_in_the_recording(tmp_path: Path) -> None:
+def test_trajectory_details_have_the_turns_and_their_positions_in_the_recording(tmp_path: Path) -> None:
     now = iter([100.0, 101.0, 102.5, 103.0, 104.0, 105.0, 106.0, 107.0])
     path = tmp_path / "terminals" / "train-g000000-s00-a0.cast"
     with CastWriter.open(path, title="Do \x1b]0;it\x07now", clock=lambda: next(now)) as cast:
@@ -141,7 +143,7 @@ def test_a_trajectorys_page_has_its_turns_and_where_they_are_in_the_recording(tm
     assert (found.recording.name, found.recording.live, found.max_staleness) == ("train-g000000-s00-a0", False, 2.0)
 
 
-def test_facts_that_are_damaged_leave_the_rest_to_be_seen(tmp_path: Path) -> None:
+def test_damaged_token_facts_do_not_hide_the_rest_of_a_page(tmp_path: Path) -> None:
     follower = run_of(tmp_path)
     tokens = next((tmp_path / "trained").glob("tokens-*"))
     tokens.write_bytes(b"\0" * tokens.stat().st_size)
@@ -150,7 +152,7 @@ def test_facts_that_are_damaged_leave_the_rest_to_be_seen(tmp_path: Path) -> Non
     assert page.use[4] is TokenUse.UNTRAINED
 
 
-def test_a_record_that_is_damaged_is_named_and_its_group_shown_all_the_same(tmp_path: Path) -> None:
+def test_a_damaged_record_is_named_and_its_group_is_still_shown(tmp_path: Path) -> None:
     follower = run_of(tmp_path)
     segment = next((tmp_path / "trajectories").glob("trajectories-*"))
     segment.write_bytes(b"\0" * segment.stat().st_size)
@@ -166,7 +168,7 @@ def test_a_member_has_its_tests_and_reward_parts(tmp_path: Path) -> None:
     assert (found.turns, found.tests_passed, found.tests, found.parts) == (1, 1, 1, {"outcome": 0.5})
 
 
-def test_a_character_that_two_tokens_make_stands_at_the_second(tmp_path: Path) -> None:
+def test_a_character_made_of_two_tokens_is_shown_at_the_second(tmp_path: Path) -> None:
     vocabulary = {"Ã": 0, "¶": 1, "Ġa": 2, "Ċ": 3, "Ä": 4}
     tokenizer = {
         "model": {"vocab": vocabulary}, "decoder": {"type": "Sequence", "decoders": [{"type": "ByteLevel"}]},
@@ -180,7 +182,7 @@ def test_a_character_that_two_tokens_make_stands_at_the_second(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b'{"model": 3}', b'{"model": {"vocab": []}}'])
-def test_a_tokenizer_that_cannot_be_read_leaves_numbers(tmp_path: Path, content: bytes) -> None:
+def test_an_unreadable_tokenizer_gives_an_empty_vocabulary(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "tokenizer.json").write_bytes(content)
     assert read_vocabulary([tmp_path]) is EMPTY_VOCABULARY
 
@@ -203,7 +205,7 @@ def test_a_recording_is_safe_to_play(tmp_path: Path) -> None:
 # -- a long run --------------------------------------------------------------------------------------------------------
 
 
-def test_totals_of_a_long_run_are_those_of_all_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_totals_of_a_long_run_cover_its_whole_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Though a reader begins near the end."""
     write_synthetic_run(tmp_path / "run", 128)
     whole = RunStore(tmp_path / "run")
@@ -221,14 +223,14 @@ def test_totals_of_a_long_run_are_those_of_all_of_it(tmp_path: Path, monkeypatch
     assert quick.behind_bytes == 0
 
 
-def test_the_long_past_of_a_file_that_vanishes_ends(tmp_path: Path) -> None:
+def test_counting_the_history_of_a_vanished_file_ends(tmp_path: Path) -> None:
     history = PastTotals(tmp_path, {"events/worker-0": 1 << 30})
     assert history.count_next_chunk() == 0
     assert history.remaining_bytes == 0
 
 
 def test_a_stream_is_never_ahead_of_the_lists(tmp_path: Path) -> None:
-    """Else a page that hears of a trajectory asks for it before it is there."""
+    """Without this, a page that is notified of a trajectory requests it before it is listed."""
     write_synthetic_run(tmp_path / "run", 64)
     follower = RunFollower(tmp_path / "run")
     reader = RunTail(follower.run_dir, ("events/*.jsonl",), bounds=lambda: follower.cursor)
@@ -241,7 +243,7 @@ def test_a_stream_is_never_ahead_of_the_lists(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("flow", "expected"), [("pause", "paused"), ("drain", "draining"), ("run", "")])
-def test_what_a_person_made_of_a_run_is_told_while_it_goes_on(tmp_path: Path, flow: str, expected: str) -> None:
+def test_a_pause_or_drain_is_shown_while_the_run_is_alive(tmp_path: Path, flow: str, expected: str) -> None:
     run_dir = tmp_path / "run"
     write_synthetic_run(run_dir, 64)
     log = EventLog(run_dir, "scheduler", "node-0")
@@ -259,7 +261,7 @@ def test_what_a_person_made_of_a_run_is_told_while_it_goes_on(tmp_path: Path, fl
     assert follower.head().flow == "", "nobody is there to go on"
 
 
-def test_a_run_that_is_removed_while_it_is_watched_is_gone(tmp_path: Path) -> None:
+def test_a_run_that_is_removed_while_it_is_watched_is_reported_as_gone(tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     write_synthetic_run(run_dir, 64)
     follower = RunFollower(run_dir)
@@ -272,7 +274,7 @@ def test_a_run_that_is_removed_while_it_is_watched_is_gone(tmp_path: Path) -> No
         RunFollower(run_dir)
 
 
-def test_tests_of_an_answer_have_their_names_made_harmless(tmp_path: Path) -> None:
+def test_names_of_tests_and_error_texts_are_sanitized(tmp_path: Path) -> None:
     from dataclasses import replace
 
     trajectory = replace(make_trajectory(1, 0), tests=(TestResult("a\x1b[2Jb", True),), error="x\x07y")

@@ -47,7 +47,7 @@ finite = st.floats(allow_nan=False, allow_infinity=False)
 
 
 @given(st.lists(st.none() | finite, max_size=40), st.integers(1, 30), st.integers(1, 5))
-def test_a_curve_is_as_large_as_its_place_whatever_the_values(values, width: int, height: int) -> None:
+def test_a_curve_fills_its_area_for_any_values(values, width: int, height: int) -> None:
     lines = braille_curve(values, width, height)
     assert [len(line) for line in lines] == [width] * height
     assert all(0x2800 <= ord(char) <= 0x28FF for line in lines for char in line)
@@ -111,7 +111,7 @@ def test_colours_say_what_a_token_is() -> None:
 
 
 @given(st.lists(st.floats(0, 1e6), max_size=30))
-def test_a_film_never_goes_back_and_nobody_waits_long(times: list[float]) -> None:
+def test_playback_never_goes_back_and_has_no_long_waits(times: list[float]) -> None:
     film = playback_times(times)
     gaps = [after - before for before, after in zip([0.0, *film], film, strict=False)]
     assert all(-1e-6 <= gap <= MAX_IDLE_S + 1e-6 for gap in gaps)
@@ -121,7 +121,7 @@ def test_a_film_never_goes_back_and_nobody_waits_long(times: list[float]) -> Non
     st.lists(st.sampled_from(["one\r\n", "\x1b[31mred\x1b[0m", "\x1b[2J\x1b[H", "x" * 30, "\b\b"]), max_size=12),
     st.data(),
 )
-def test_a_recording_looks_the_same_however_one_came_to_a_moment(texts: list[str], data) -> None:
+def test_the_screen_at_a_moment_does_not_depend_on_earlier_seeks(texts: list[str], data) -> None:
     events = [(float(at), text) for at, text in enumerate(texts)]
     reel = RecordingPlayback(events, [0.0], (4, 20))
     moments = data.draw(st.lists(st.floats(0, 20), min_size=1, max_size=5))
@@ -151,13 +151,13 @@ def test_turns_are_where_the_recording_marks_them(tmp_path: Path) -> None:
     assert not {"\x1b", "\x07"} & set(after)
 
 
-def test_no_recording_is_an_empty_one(tmp_path: Path) -> None:
+def test_a_missing_recording_counts_as_empty(tmp_path: Path) -> None:
     assert read_playback(tmp_path / "none.cast").is_empty
     assert not RecordingPlayback([(0.0, "at once")], []).is_empty
     assert LiveScreen(tmp_path / "none.cast").current_image().cursor == (0, 0)
 
 
-def test_a_live_terminal_shows_what_was_printed_since(tmp_path: Path) -> None:
+def test_a_live_terminal_shows_new_output(tmp_path: Path) -> None:
     path = tmp_path / "live.cast"
     with CastWriter.open(path, 40, 6, "") as cast:
         cast.record_output("one\n")
@@ -189,7 +189,7 @@ def test_a_screen_keeps_its_colours() -> None:
 # -- what is asked and told -------------------------------------------------------------------------------------------
 
 
-def test_a_search_line_is_filters_and_words() -> None:
+def test_a_search_line_is_parsed_into_filters_and_words() -> None:
     found = search_line.parse_search("step=last state=dropped reward_max=0.5 sort lines", TRAJECTORY_LIST, 7)
     assert (found.step, found.states, found.reward.high, found.words) == (
         7,
@@ -207,7 +207,7 @@ def test_a_filter_that_makes_no_sense_is_refused_in_one_line(line: str) -> None:
     assert "\n" not in str(refused.value)
 
 
-def test_the_log_is_newest_first_by_level_and_words(tmp_path: Path) -> None:
+def test_the_log_is_newest_first_and_filtered_by_level_and_words(tmp_path: Path) -> None:
     log = EventLog(tmp_path, "driver", "node-0", time.time, steady=None)
     log.emit("node.up", name="a")
     log.emit("engine.died", engine="engine-0", why="killed")
@@ -225,7 +225,7 @@ def test_the_log_is_newest_first_by_level_and_words(tmp_path: Path) -> None:
     log.close()
 
 
-def test_what_processes_were_at_has_a_line_each_and_a_legend() -> None:
+def test_the_activity_of_each_process_has_a_line_and_a_legend() -> None:
     activity = ActivityTimeline(
         0.0, 10.0, 5.0, [ActivityTrack("engine-0", "engine", {"generating": [0.0, 2.0], "paused": [1.0, 0.0]})]
     )
@@ -237,7 +237,7 @@ def test_what_processes_were_at_has_a_line_each_and_a_legend() -> None:
 
 
 @given(st.floats() | st.none())
-def test_any_number_has_a_short_name(value: float | None) -> None:
+def test_any_number_has_a_short_format(value: float | None) -> None:
     assert 0 < len(formatting.format_short(value)) <= 9
     assert formatting.format_decimal(value)
     assert formatting.format_percent(value)

@@ -82,7 +82,9 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.mark.first_case
 @pytest.mark.parametrize("size", [(80, 24), (160, 48)])
-async def test_from_the_overview_to_the_tokens_of_the_worst(history: Path, size: tuple[int, int]) -> None:
+async def test_keys_lead_from_the_overview_to_the_tokens_of_the_worst_trajectory(
+    history: Path, size: tuple[int, int]
+) -> None:
     async with open_monitor(history, size) as person:
         await person.wait_for_text("longshore history", "reward", "Curves", "Trajectories 256")
         await person.press("2")
@@ -152,7 +154,7 @@ async def test_a_terminal_plays_to_its_end(recorded: Path) -> None:
         await person.wait_for_text("did 3", "×4", "■")
 
 
-async def test_what_is_shown_is_what_the_store_says(history: Path) -> None:
+async def test_the_group_screen_shows_the_figures_of_the_store(history: Path) -> None:
     follower = RunFollower(history)
     follower.load_initial()
     async with open_monitor(history) as person:
@@ -197,7 +199,7 @@ async def test_a_list_is_searched_ordered_and_read_to_its_end(history: Path) -> 
 
 
 @pytest.mark.slow
-async def test_a_list_that_stands_still_counts_what_it_has_not_shown(tmp_path: Path) -> None:
+async def test_a_paused_list_counts_the_rows_that_it_has_not_shown(tmp_path: Path) -> None:
     run_dir = tmp_path / "growing"
     run = FakeRun(run_dir, steps=4)
     run.begin()
@@ -221,7 +223,7 @@ async def test_a_list_that_stands_still_counts_what_it_has_not_shown(tmp_path: P
 # -- live -------------------------------------------------------------------------------------------------------------
 
 
-async def test_the_overview_says_what_to_do_and_what_is_under_way(running: Path) -> None:
+async def test_the_overview_shows_advice_and_current_activity(running: Path) -> None:
     async with open_monitor(running, (120, 60)) as person:
         text = await person.wait_for_text(
             "62 % of groups had one reward: make tasks harder", "engine-0", "serving", "before"
@@ -260,7 +262,7 @@ async def test_the_log_leads_to_its_trajectory(running: Path) -> None:
         await person.wait_for_text("Turns", "Tokens", "tests")
 
 
-async def test_tokens_have_their_text(running: Path) -> None:
+async def test_the_token_view_shows_the_text_of_tokens(running: Path) -> None:
     async with open_monitor(running) as person:
         await person.press("2")
         await person.wait_for_text("● following", "g0000")
@@ -287,7 +289,7 @@ async def test_every_page_lists_its_keys(history: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_it_is_readable_in_both_lights_and_at_another_size(history: Path) -> None:
+async def test_the_monitor_is_readable_in_light_and_dark_and_after_a_resize(history: Path) -> None:
     async with open_monitor(history, (80, 24), light=True) as person:
         await person.press("2")
         await person.wait_for_text("256 trajectories")
@@ -303,7 +305,7 @@ async def test_it_is_readable_in_both_lights_and_at_another_size(history: Path) 
 
 
 @pytest.mark.slow
-async def test_a_run_that_is_removed_says_so_and_stays_to_be_read(history: Path, tmp_path: Path) -> None:
+async def test_a_removed_run_is_reported_and_its_lists_stay_readable(history: Path, tmp_path: Path) -> None:
     run_dir = tmp_path / "removed"
     shutil.copytree(history, run_dir)
     async with open_monitor(run_dir, (160, 40)) as person:
@@ -337,7 +339,7 @@ async def test_a_damaged_run_is_shown_as_far_as_it_can_be_read(history: Path, tm
         await person.wait_for_text("group 31", "cannot be read")
 
 
-async def test_an_empty_folder_is_a_run_of_which_nothing_is_known(tmp_path: Path) -> None:
+async def test_an_empty_folder_is_shown_as_a_run_without_data(tmp_path: Path) -> None:
     async with open_monitor(tmp_path, (80, 24)) as person:
         await person.wait_for_text("waiting for the first event", "No optimizer step yet.")
         for key, text in (("2", "0 trajectories"), ("3", "0 groups"), ("4", "No episode is running"), ("5", "0 lines")):
@@ -360,7 +362,7 @@ async def test_text_of_a_sandbox_is_never_markup(tmp_path: Path) -> None:
         await person.wait_for_text("[red]bold[/] task[@click=app.quit]")
 
 
-async def test_a_slow_disk_holds_up_no_key(history: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_slow_disk_does_not_block_the_keys(history: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever waits for a file can still go elsewhere, and leave."""
     reached, resume_command = threading.Event(), threading.Event()
     whole = RunFollower.group
