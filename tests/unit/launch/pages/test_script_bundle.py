@@ -29,7 +29,7 @@ def printed(script: str) -> object:
 
 
 @needs_node
-def test_modules_run_in_order_and_their_own_names_do_not_meet(tmp_path: Path):
+def test_modules_run_in_order_and_their_private_names_do_not_collide(tmp_path: Path):
     folder = written(
         tmp_path,
         low='const hidden = 1;\nexport function one() {\n  return hidden;\n}\nexport const KEY = "k";\n',
@@ -49,7 +49,7 @@ def test_a_circle_is_refused_by_name(tmp_path: Path):
 
 @pytest.mark.parametrize("entry", ["page/app.js", "report.js", "compare.js", "charts.js"])
 @needs_node
-def test_what_we_bundle_parses_and_imports_nothing(entry: str, tmp_path: Path):
+def test_every_bundled_script_parses_and_imports_nothing(entry: str, tmp_path: Path):
     script = bundle_scripts(entry)
     assert not [line for line in script.splitlines() if line.startswith(("import ", "export "))]
     path = tmp_path / "script.mjs"
@@ -63,7 +63,7 @@ STATIC = STATIC_FOLDER / "page"
 
 @needs_node
 @pytest.mark.parametrize("waits", [[0.0], [0.5, 30.0, 0.1], [9.0, 9.0]])
-def test_a_recordings_long_waits_are_cut_and_nothing_else(waits: list[float], tmp_path: Path):
+def test_only_long_waits_of_a_recording_are_shortened(waits: list[float], tmp_path: Path):
     """A turn's place in the player is found by the same table."""
     times = [sum(waits[: count + 1]) for count in range(len(waits))]
     cast = "\n".join(['{"version": 2, "width": 80, "height": 24}', *(json.dumps([t, "o", "x"]) for t in times)])
@@ -89,7 +89,7 @@ ADDRESSES = [
 @needs_node
 @pytest.mark.parametrize(("run", "page", "name", "query"), ADDRESSES)
 def test_an_address_is_read_as_it_was_written(run: str, page: str, name: str, query: str, tmp_path: Path):
-    """Else a link that somebody was sent shows another trajectory."""
+    """Otherwise a shared link would show another trajectory."""
     arguments = json.dumps([run, page, name])
     folder = written(
         tmp_path,

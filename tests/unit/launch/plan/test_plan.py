@@ -76,14 +76,14 @@ def steps_per_hour(trace: RunTrace) -> float:
 
 @pytest.mark.parametrize("which", [0, 1])
 @pytest.mark.parametrize("path", RUNS, ids=lambda path: path.stem)
-def test_half_of_a_measured_run_tells_how_fast_the_other_half_was(path: Path, which: int) -> None:
+def test_half_of_a_measured_run_predicts_the_speed_of_the_other_half(path: Path, which: int) -> None:
     """Within a fifth.  Figures of one half never enter the other's."""
     trace = read_trace(path)
     assert planned(half(trace, which)).steps_per_hour == pytest.approx(steps_per_hour(half(trace, 1 - which)), rel=0.2)
 
 
 @pytest.mark.parametrize("path", RUNS, ids=lambda path: path.stem)
-def test_the_plan_of_a_measured_run_has_its_speed_and_its_ages(path: Path) -> None:
+def test_the_plan_of_a_measured_run_has_its_speed_and_its_staleness(path: Path) -> None:
     trace = read_trace(path)
     plan = planned(trace)
     assert plan.steps_per_hour == pytest.approx(steps_per_hour(trace), rel=0.2)
@@ -93,8 +93,8 @@ def test_the_plan_of_a_measured_run_has_its_speed_and_its_ages(path: Path) -> No
     assert forecast_caveat(config_of(trace, 1), basis_from_trace(trace, config_of(trace, 1).rollout)) == ""
 
 
-def test_a_plan_of_other_settings_is_another_plan() -> None:
-    """Else its figures would agree whatever was planned."""
+def test_a_plan_with_other_settings_has_other_figures() -> None:
+    """Otherwise its figures would agree with any plan."""
     trace = read_trace(RUNS[0])
     config = config_of(trace, 16)
     basis = basis_from_trace(trace, config.rollout)
@@ -111,7 +111,7 @@ def scenario_basis() -> ForecastBasis:
     return basis_from_scenario(read_scenario(find_scenario("small")), 0)
 
 
-def test_what_bounds_a_run_is_named() -> None:
+def test_the_bottleneck_of_a_run_is_named() -> None:
     """A person turns the knob that it names."""
     basis = scenario_basis()
     few = ["run.steps=16", "rollout.groups_per_step=8", "learner.publish_every=1", "data.training_tasks=4096"]
@@ -126,7 +126,7 @@ def test_what_bounds_a_run_is_named() -> None:
     assert "assumed" in forecast_caveat(load_recipe("demo"), basis)
 
 
-def test_the_learner_is_fed_by_as_many_as_come_while_one_stays() -> None:
+def test_needed_sandboxes_engines_and_hosts_follow_from_littles_law() -> None:
     """Little's law: 64 trajectories in 32 s, each of 100 s of which 60 are an engine's, half of them dropped."""
     basis = replace(scenario_basis(), step_s=(32.0,), episodes_per_step=64, episode_s=100.0, generate_s=60.0)
     config = load_recipe("demo", ["engine.max_running=64", "sandbox.capacity_per_node=150"])
@@ -134,14 +134,14 @@ def test_the_learner_is_fed_by_as_many_as_come_while_one_stays() -> None:
     assert (found.sandboxes, found.engines, found.hosts) == (400, 4, 3)
 
 
-def test_places_are_shared_on_one_machine_and_not_in_a_cluster() -> None:
+def test_episode_slots_are_shared_on_one_machine_but_not_in_a_cluster() -> None:
     assert max_episodes(load_recipe("demo", ["cluster.nodes=4"])) == 32
     joined = ["cluster.nodes=4", "cluster.address='10.0.0.1:6379'", "engine.count=4"]
     assert max_episodes(load_recipe("demo", joined)) == 128
     assert max_episodes(load_recipe("demo", [*joined, "rollout.in_flight=100"])) == 100
 
 
-def test_turns_on_a_shared_device_are_not_simulated() -> None:
+def test_a_run_on_a_shared_device_cannot_be_forecast() -> None:
     config = load_recipe("demo", ["cluster.placement=colocated", "run.mode=sync"])
     with pytest.raises(UserError, match="cannot be simulated"):
         forecast_run(config, scenario_basis())
@@ -151,7 +151,7 @@ def sizes(memory: ProcessMemory) -> dict[str, int]:
     return {part.name: part.bytes for part in memory.parts}
 
 
-def test_a_rank_of_a_known_model_has_the_bytes_that_its_parameters_take() -> None:
+def test_the_memory_of_a_rank_follows_from_the_parameters_of_its_model() -> None:
     """Qwen3-8B in bfloat16: two bytes of weights, four of gradients, twelve of Adam for each of 8,190,735,360."""
     count = QWEN3_8B.count_parameters()
     assert count == 8_190_735_360
@@ -174,7 +174,7 @@ def cuda(*values: str) -> RunConfig:
     return load_recipe("demo", ["warm_start.enabled=false", *devices, *values])
 
 
-def test_what_saves_memory_saves_it_in_the_plan() -> None:
+def test_memory_saving_settings_lower_the_planned_memory() -> None:
     """In the order in which the knobs are named where a rank does not fit."""
     parts = {
         way: sizes(learner_memory(QWEN3_8B, cuda(f"learner.recompute={way}"))) for way in ("none", "selective", "full")
@@ -188,7 +188,7 @@ def test_what_saves_memory_saves_it_in_the_plan() -> None:
     assert halves["logits"] <= sizes(whole)["logits"]
 
 
-def test_an_engine_has_what_its_share_leaves_for_keys_and_values() -> None:
+def test_the_kv_cache_of_an_engine_gets_the_memory_that_its_share_leaves() -> None:
     each = kv_bytes_per_token(QWEN3_8B, "bfloat16", 1)
     assert each == 2 * 36 * 8 * 128 * 2
     assert kv_bytes_per_token(QWEN3_8B, "bfloat16", 16) == each // 8, "a head is not shared further"
@@ -199,7 +199,7 @@ def test_an_engine_has_what_its_share_leaves_for_keys_and_values() -> None:
     assert many.peak_bytes <= GPU
 
 
-def test_what_does_not_fit_is_named_with_the_knob_to_turn() -> None:
+def test_a_role_that_does_not_fit_is_named_with_the_setting_to_change() -> None:
     def found(config: RunConfig, gpu: int) -> list[str]:
         learner, engine = learner_memory(QWEN3_8B, config), engine_memory(QWEN3_8B, config, gpu)
         return [*find_memory_problems(QWEN3_8B, config, learner, engine, gpu)]
@@ -241,7 +241,9 @@ def test_the_command_prints_one_object_and_a_table(capfd: pytest.CaptureFixture[
         (["demo", "--gpu-gb", "none"], "argument --gpu-gb: must be a valid number"),
     ],
 )
-def test_bad_input_is_one_line(arguments: list[str], why: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_invalid_arguments_are_refused_in_one_line(
+    arguments: list[str], why: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     done = call_command(capfd, "launch.plan", *arguments, "--json")
     assert done.returncode == json.loads(done.stdout)["exit_code"] == EXIT_USER
     assert why in done.stderr

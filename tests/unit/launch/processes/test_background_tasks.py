@@ -44,7 +44,7 @@ async def test_a_service_that_ends_leaves_the_body_alone() -> None:
             await asyncio.sleep(0)
 
 
-async def test_the_bodys_error_comes_out_bare_and_keeps_its_cause() -> None:
+async def test_the_error_of_the_body_is_raised_without_a_group_and_keeps_its_cause() -> None:
     ended: list[str] = []
     cause = ValueError("remote traceback")
 
@@ -59,7 +59,7 @@ async def test_the_bodys_error_comes_out_bare_and_keeps_its_cause() -> None:
     assert ended == ["service"]
 
 
-async def test_an_error_in_a_nested_group_comes_out_bare() -> None:
+async def test_an_error_in_a_nested_group_is_raised_without_the_group() -> None:
     async def group() -> None:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(fails(InfraError("inner")))

@@ -27,7 +27,9 @@ def test_a_reader_creates_nothing_and_suggests_the_run_that_was_meant(
     assert not (tmp_path / "demo-l").exists()
 
 
-def test_a_run_without_checkpoints_is_left_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_without_checkpoints_is_refused_and_left_unchanged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "config.json").write_text("{}")
     assert main_guard(lambda: COMMAND.call([str(tmp_path)])) == EXIT_USER
     assert "has no checkpoint and a replay needs two" in capsys.readouterr().err

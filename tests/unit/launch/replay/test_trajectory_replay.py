@@ -76,7 +76,7 @@ def replayed(
 
 
 @pytest.mark.parametrize(("kind", "texts"), [("hermes", HERMES), ("bash", BASH)])
-def test_the_same_is_done_in_the_same_order_and_seen(kind: str, texts: list[str]) -> None:
+def test_a_replay_runs_the_same_commands_in_order_and_sees_the_same_output(kind: str, texts: list[str]) -> None:
     run = make_run_config(f"agent.kind={kind}")
     commands: list[str] = []
     settings = LIMITS.model_copy(update={"max_turns": len(texts)})
@@ -100,7 +100,7 @@ class Changed(CountingTerminal):
         return replace(outcome, text="disk full", exit_code=1) if self.calls[-1] == "touch x" else outcome
 
 
-def test_what_is_seen_now_stands_beside_what_was_seen_then() -> None:
+def test_a_different_observation_is_reported_with_the_recorded_one() -> None:
     run = make_run_config("agent.kind=hermes")
     playing, _ = replayed(run, of_texts(run, HERMES), Changed())
     (different,) = [each for each in playing.script.observations if not each.same]
@@ -109,8 +109,8 @@ def test_what_is_seen_now_stands_beside_what_was_seen_then() -> None:
     assert (different.recorded_exit_code, different.replayed_exit_code) == (0, 1)
 
 
-def test_what_was_not_run_for_want_of_time_is_not_run_now() -> None:
-    """Else a replay passes tests that the agent had no time to pass."""
+def test_calls_that_the_time_limit_prevented_are_not_replayed() -> None:
+    """Without this, a replay passes tests that the agent had no time to pass."""
     run = make_run_config("agent.kind=hermes")
     late = LIMITS.model_copy(update={"time_limit_s": 0.008})  # each call takes 5 ms
     found = of_texts(run, [f"{tool_call('ls')}\n{tool_call('cat a')}\n{tool_call('touch x')}", "done"], settings=late)
@@ -126,7 +126,7 @@ def test_what_was_not_run_for_want_of_time_is_not_run_now() -> None:
     assert status is EpisodeStatus.TIME_LIMIT
 
 
-def test_an_answer_that_came_too_late_is_not_given_now() -> None:
+def test_an_answer_that_came_too_late_is_not_replayed() -> None:
     run = make_run_config("agent.kind=json")
     stop = json.dumps({"action": {"type": "stop", "params": {"answers": {"command": "touch x"}}}})
     found = of_texts(run, [stop], settings=LIMITS.model_copy(update={"nominal_tokens_per_s": 0.01}))
@@ -140,7 +140,7 @@ def test_an_answer_that_came_too_late_is_not_given_now() -> None:
     assert len(terminal.calls) == 1
 
 
-def test_a_limit_that_ended_it_then_is_how_it_ends_now() -> None:
+def test_a_replay_ends_at_the_limit_that_ended_the_recorded_episode() -> None:
     run = make_run_config("agent.kind=hermes")
     found = of_texts(run, [tool_call("ls"), tool_call("touch x")], settings=LIMITS.model_copy(update={"max_turns": 2}))
     playing, status = replayed(run, found, CountingTerminal())
@@ -154,7 +154,7 @@ class Dying(CountingTerminal):
         raise SandboxDestroyedByAgent("PID 1 is gone")
 
 
-def test_a_sandbox_that_dies_in_one_of_the_two_only_is_told_apart() -> None:
+def test_a_sandbox_that_dies_only_in_the_replay_or_only_in_the_recording_is_noticed() -> None:
     run = make_run_config("agent.kind=hermes")
     found = of_texts(run, HERMES)
     assert replayed(run, found, Dying())[1] is None
@@ -191,7 +191,9 @@ def again(verdict: AttemptVerdict | None, *observations: ObservationComparison, 
         ((again(None), again(PASSED)), False, False, "replay once more"),
     ],
 )
-def test_what_replays_mean(replays: tuple[ReplayAttempt, ...], same: bool, flaky: bool, says: str) -> None:
+def test_the_comparison_of_replays_is_explained(
+    replays: tuple[ReplayAttempt, ...], same: bool, flaky: bool, says: str
+) -> None:
     judged = ReplayComparison(PASSED, replays)
     assert (judged.all_agree, judged.flaky) == (same, flaky)
     assert says in judged.explanation
@@ -207,7 +209,7 @@ def test_a_verdict_agrees_when_its_tests_and_its_reward_do() -> None:
     assert describe_changed_tests(replace(PASSED, tests=()), FAILED) == []
 
 
-def test_a_person_reads_what_changed_and_a_script_has_it_too() -> None:
+def test_changes_are_printed_as_text_and_as_json() -> None:
     found = RecordedTrajectory("demo-1/x", "t", (), (), PASSED)
     judged = ReplayComparison(PASSED, (again(FAILED, SAME, OTHER), again(PASSED, number=1)))
     text = "\n".join(format_replay_lines(found, judged, task_changed=True))
@@ -240,7 +242,7 @@ def test_a_person_reads_what_changed_and_a_script_has_it_too() -> None:
         (["{run}/train-g000000-s00", "--times", "10001"], "--times: must be at most 10000"),
     ],
 )
-def test_what_cannot_be_replayed_is_one_line(
+def test_an_invalid_replay_is_refused_in_one_line(
     tmp_path: Path, words: list[str], says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = make_run_config("agent.kind=hermes")

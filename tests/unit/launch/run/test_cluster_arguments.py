@@ -20,7 +20,7 @@ from protocol.errors import LongshoreError, UserError
 from protocol.staleness import AdmissionMode
 
 
-def test_options_are_overrides_and_set_comes_last() -> None:
+def test_options_override_the_recipe_and_set_overrides_options() -> None:
     line = "demo --nodes 8 --seed 3 --steps 5 --mode sync --negative-control lr0 --no-monitor --set run.steps=7"
     parsed = parse_cluster_arguments(line.split())
     config = parsed.load_config()
@@ -32,7 +32,7 @@ def test_options_are_overrides_and_set_comes_last() -> None:
     )
 
 
-def test_a_model_of_ones_own_is_told_of_its_tools_and_needs_no_warm_start() -> None:
+def test_a_model_of_the_user_gets_tools_in_its_prompt_and_no_warm_start() -> None:
     config = parse_cluster_arguments(["demo", "--model", '/models/my "qwen"']).load_config()
     assert config.model.path == Path('/models/my "qwen"')
     assert not config.warm_start.enabled
@@ -48,7 +48,7 @@ def test_resume_takes_a_run_or_the_newest() -> None:
     assert parse_cluster_arguments(["demo"]).resume is None
 
 
-def test_the_line_of_the_projects_card_runs_as_it_is() -> None:
+def test_the_documented_command_without_a_recipe_runs_the_demo() -> None:
     """`longshore cluster --nodes 8`: without a recipe it is the demo, and the first line says so."""
     parsed = parse_cluster_arguments(["--nodes", "8"])
     assert (parsed.recipe_name, parsed.is_default_recipe, parsed.load_config().cluster.nodes) == (
@@ -81,7 +81,7 @@ def test_the_same_command_with_resume_goes_on_with_the_run_that_it_named(resume:
         ("demo --proof --dry-run", "leave one of them out"),
     ],
 )
-def test_a_slip_is_a_user_error(line: str, says: str) -> None:
+def test_an_invalid_option_is_a_user_error(line: str, says: str) -> None:
     with pytest.raises(UserError) as caught:
         parse_cluster_arguments(line.split())
     assert says in str(caught.value)
@@ -117,7 +117,7 @@ def _raise(error: BaseException) -> int:
         (ExceptionGroup("tasks", [ExceptionGroup("deeper", [LongshoreError("broke")])]), EXIT_FAILED),
     ],
 )
-def test_a_command_ends_in_one_line_and_a_code(
+def test_a_failed_command_prints_one_line_and_returns_its_exit_code(
     error: BaseException, code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main_guard(lambda: _raise(error)) == code
@@ -160,7 +160,7 @@ def _run_json_command(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", JSON_COMMAND, *arguments], capture_output=True, text=True, check=False)
 
 
-def test_json_is_exactly_one_object_whatever_else_prints() -> None:
+def test_json_output_is_exactly_one_object_despite_other_output() -> None:
     done = _run_json_command("json", "succeed")
     assert json.loads(done.stdout) == {"steps": 3}
     assert all(noise in done.stderr for noise in ("from python", "from a child", "at exit"))
@@ -227,7 +227,7 @@ raise SystemExit(main_guard(lambda: asyncio.run(run_interruptible(work(), "demo-
 """
 
 
-def test_an_interrupt_stops_a_run_whose_lines_nobody_reads() -> None:
+def test_an_interrupt_stops_a_run_with_a_closed_output_pipe() -> None:
     """``make demo 2>&1 | tee log``: Ctrl-C ends tee too, and the run would go on unseen."""
     reader, writer = os.pipe()
     os.close(reader)
@@ -280,7 +280,7 @@ def _call_console_command(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("command", ["launch.cluster", "sandbox.stress"])
-def test_a_python_without_the_packages_says_which_has_them(command: str) -> None:
+def test_a_python_without_the_packages_names_the_environment_that_has_them(command: str) -> None:
     """The commands of the README, typed before the environment is activated."""
     bare = [sys.executable, "-S", "-m", command, "--help"]  # without site-packages
     done = subprocess.run(bare, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[4], timeout=300)

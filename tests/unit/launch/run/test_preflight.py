@@ -13,8 +13,8 @@ from launch.run import preflight
 from protocol.errors import UserError
 
 
-def test_turns_on_a_gpu_need_what_gives_its_memory_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else the run ends minutes later, in SGLang's log."""
+def test_a_shared_gpu_needs_the_memory_saver_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without this, the run fails minutes later, with the reason only in SGLang's log."""
     monkeypatch.setattr(preflight, "MEMORY_SAVER", "torch_saver_that_is_not_there")
     sharing = ["run.mode=sync", "cluster.placement=colocated"]
     preflight.check_memory_saver(load_recipe("demo", sharing))
@@ -24,7 +24,7 @@ def test_turns_on_a_gpu_need_what_gives_its_memory_away(monkeypatch: pytest.Monk
         preflight.check_memory_saver(load_recipe("demo", [*sharing, *cuda]))
 
 
-def test_a_context_that_the_model_has_no_positions_for_is_refused_with_the_most_it_has(tmp_path: Path) -> None:
+def test_a_context_beyond_the_positions_of_the_model_is_refused_with_the_maximum(tmp_path: Path) -> None:
     preflight.check_context(load_recipe("demo", ["agent.context_tokens=1018"]))
     with pytest.raises(UserError, match=r"1019 and the model has 1024 positions.*--set agent\.context_tokens=1018"):
         preflight.check_context(load_recipe("demo", ["agent.context_tokens=1019"]))

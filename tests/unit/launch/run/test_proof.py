@@ -58,7 +58,7 @@ def test_three_standard_errors_tell_learning_from_luck(
         (summary(0.4, families={"copy": {"held_out": False, "difference": -1.0, "difference_stderr": None}}), True),
     ],
 )
-def test_the_run_keeps_what_its_recipe_promises_and_no_family_pays_for_it(
+def test_the_run_must_meet_the_goals_of_its_recipe_without_harming_a_family(
     found: dict[str, JsonValue], verdict: bool
 ) -> None:
     promised = parse_cluster_arguments(["demo"]).load_config().proof
@@ -93,7 +93,7 @@ GOOD = {
 }
 
 
-def test_the_run_and_both_controls_are_run_under_names_of_their_own() -> None:
+def test_the_run_and_both_controls_have_separate_names() -> None:
     proof, calls = run_all(GOOD)
     assert calls == ["p-none", "p-lr0", "p-shuffled"]
     assert proof["ok"] is True
@@ -111,11 +111,11 @@ def test_one_control_that_learns_spoils_the_proof() -> None:
     assert proof["verdicts"] == {"none": True, "lr0": True, "shuffled": False}
 
 
-def test_a_run_whose_own_checks_failed_proves_nothing() -> None:
+def test_a_run_that_failed_its_checks_proves_nothing() -> None:
     assert run_all(GOOD | {NegativeControl.NONE: summary(0.4, ok=False)})[0]["ok"] is False
 
 
-def test_a_control_that_fails_does_not_take_the_finished_run_along(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failing_control_does_not_discard_the_finished_run(capsys: pytest.CaptureFixture[str]) -> None:
     proof, calls = run_all(GOOD | {NegativeControl.LR0: InfraError("the disk is full")})
     assert calls == ["p-none", "p-lr0", "p-shuffled"]
     assert proof["verdicts"] == {"none": True, "lr0": False, "shuffled": True}
@@ -128,19 +128,19 @@ def test_a_run_that_fails_proves_nothing() -> None:
         run_all(GOOD | {NegativeControl.NONE: InfraError("the disk is full")})
 
 
-def test_a_name_that_is_taken_is_told_before_anything_runs(tmp_path: Path) -> None:
+def test_a_name_in_use_is_refused_before_anything_runs(tmp_path: Path) -> None:
     (tmp_path / "p-shuffled").mkdir()
     arguments = parse_cluster_arguments(["demo", "--proof", "--run-id", "p", "--set", f"run.dir={tmp_path}"])
     with pytest.raises(RunDirectoryError, match="p-shuffled exists"):
         run_proof(arguments, lambda _: pytest.fail("it ran"))
 
 
-def test_a_proof_that_could_compare_nothing_is_refused() -> None:
+def test_a_proof_is_refused_if_its_configuration_makes_no_evaluations() -> None:
     arguments = parse_cluster_arguments(["demo", "--proof", "--set", "evaluation.tasks_per_family=0"])
     with pytest.raises(UserError, match="makes none"):
         run_proof(arguments, lambda _: pytest.fail("it ran"))
 
 
-def test_a_proof_without_evaluations_says_no_and_keeps_its_table() -> None:
+def test_a_proof_with_missing_evaluations_fails_but_keeps_its_table() -> None:
     proof, _ = run_all(GOOD | {NegativeControl.NONE: summary(None)})
     assert proof["verdicts"] == {"none": False, "lr0": True, "shuffled": True}

@@ -91,7 +91,7 @@ def write_run(run_dir: Path) -> None:
     (run_dir / "metrics.jsonl").write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in lines))
 
 
-def test_evaluations_beside_training_and_the_best_checkpoint_are_named(tmp_path: Path) -> None:
+def test_the_summary_has_the_online_evaluations_and_the_best_checkpoint(tmp_path: Path) -> None:
     write_run(tmp_path)
     evaluations = [
         OnlineEvaluationResult(
@@ -148,7 +148,7 @@ def test_every_figure_equals_what_was_measured(tmp_path: Path) -> None:
     assert summary["tokens_per_s"] == {"sampled": 600 / seconds, "trained": 400 / seconds}
 
 
-def test_engines_stand_still_for_the_share_of_the_training_that_was_measured(tmp_path: Path) -> None:
+def test_the_paused_share_counts_only_loads_during_training(tmp_path: Path) -> None:
     """Refused weights cost a pause too; what an engine loads before and after training costs rollout nothing."""
     phases = [("driver-1", 100, "training"), ("driver-2", 200, "engine"), ("driver-2", 210, "training"),
               ("driver-2", 240, "evaluation_after")]  # fmt: skip
@@ -177,7 +177,7 @@ def test_engines_stand_still_for_the_share_of_the_training_that_was_measured(tmp
 
 
 def test_time_offloaded_is_no_pause_for_weights(tmp_path: Path) -> None:
-    """Else a run that blocks by its placement looks like one that never does."""
+    """Otherwise it could not be seen that a run blocks because of its placement."""
     driver = [
         {"t": 100, "kind": "run.phase", "phase": "training"},
         {"t": 200, "kind": "run.phase", "phase": "shutdown"},
@@ -202,7 +202,7 @@ def test_time_offloaded_is_no_pause_for_weights(tmp_path: Path) -> None:
     }
 
 
-def test_an_event_that_could_not_be_written_is_missed(tmp_path: Path) -> None:
+def test_events_that_could_not_be_written_are_counted_as_lost(tmp_path: Path) -> None:
     """Figures that are counted from events are too low then."""
     write_run(tmp_path)
     assert summarise_run(tmp_path, facts())["events"] == {"written": 20, "lost": 0}
@@ -213,7 +213,7 @@ def test_an_event_that_could_not_be_written_is_missed(tmp_path: Path) -> None:
     assert summarise_run(tmp_path, facts())["events"] == {"written": 20 + 9, "lost": (2 + 1 + 1) + (1 + 1)}
 
 
-def test_a_resumed_runs_seconds_are_those_of_all_its_starts_without_the_time_between(tmp_path: Path) -> None:
+def test_the_seconds_of_a_resumed_run_exclude_the_time_between_its_starts(tmp_path: Path) -> None:
     write_run(tmp_path)
     for start, times in ((1, (100.0, 130.0)), (2, (500.0, 540.0))):
         clock = iter(times)
@@ -226,7 +226,7 @@ def test_a_resumed_runs_seconds_are_those_of_all_its_starts_without_the_time_bet
     assert summarise_run(tmp_path, facts(seconds=41.5))["seconds"] == 30.0 + 41.5
 
 
-def test_pass_at_1_and_its_rise_are_those_of_the_trained_families(tmp_path: Path) -> None:
+def test_pass_at_1_and_its_difference_cover_only_the_trained_families(tmp_path: Path) -> None:
     found = summarise_run(tmp_path, facts())["evaluation"]
     assert (found["before"]["pass_at_1"], found["after"]["pass_at_1"]) == (0.25, 0.75)
     assert (found["before"]["n"], found["before"]["tasks"]) == (4, 4)
@@ -238,14 +238,14 @@ def test_pass_at_1_and_its_rise_are_those_of_the_trained_families(tmp_path: Path
     assert (held["held_out"], held["before"]["pass_at_1"], held["after"]["pass_at_1"]) == (True, 0.0, 1.0)
 
 
-def test_a_run_that_was_cut_short_has_no_difference_and_zeros(tmp_path: Path) -> None:
+def test_a_run_that_was_cut_short_has_no_difference_and_zero_rates(tmp_path: Path) -> None:
     summary = summarise_run(tmp_path, facts(evaluations={"before": attempts(True)}, finished=False))
     assert "difference" not in summary["evaluation"]
     assert (summary["steps"], summary["tokens_per_s"]) == (0, {"sampled": 0.0, "trained": 0.0})
     assert summary["weights"]["pause_ms_p50"] == 0.0
 
 
-def test_a_step_in_which_no_token_had_loss_does_not_cost_the_summary(tmp_path: Path) -> None:
+def test_a_step_without_a_token_with_loss_does_not_break_the_summary(tmp_path: Path) -> None:
     line = {
         "step": 1,
         "t": 10.0,
@@ -260,7 +260,7 @@ def test_a_step_in_which_no_token_had_loss_does_not_cost_the_summary(tmp_path: P
     assert (summary["staleness"]["max"], summary["clip"]["high_max"]) == (3.0, 0.0)
 
 
-def test_each_check_that_a_run_did_not_hold_is_named() -> None:
+def test_every_failed_check_of_a_run_is_named() -> None:
     """Exit code 1 without a word leaves a person to search."""
     steps = [{"staleness_max": 2.0, "trained_trajectories": 5.0}, {"staleness_max": 1.0, "trained_trajectories": 7.0}]
     assert list_failed_checks(facts(), steps) == []

@@ -33,7 +33,7 @@ def test_a_line_has_what_the_driver_and_the_learner_measured(tmp_path: Path) -> 
     assert (line["staleness_max"], line["pause_ms"], line["wait_s"], line["step_s"]) == (2.0, 7.25, 0.5, 1.5)
 
 
-def test_what_was_told_of_drops_is_what_the_steps_that_stand_have_told(tmp_path: Path) -> None:
+def test_dropped_tokens_are_those_of_the_steps_that_were_not_rolled_back(tmp_path: Path) -> None:
     log = MetricsLog(tmp_path)
     for step in (1, 2, 3):
         log.append_step(make_step_facts(step), {})
@@ -70,13 +70,13 @@ def test_the_pass_rate_is_of_passes_and_not_of_rewards(tmp_path: Path) -> None:
     assert (line["reward_mean"], line["pass_rate"]) == (1.0, 0.25)
 
 
-def test_a_step_whose_groups_had_closed_before_has_no_reward_of_its_own(tmp_path: Path) -> None:
+def test_a_step_without_newly_closed_groups_has_no_reward(tmp_path: Path) -> None:
     line = MetricsLog(tmp_path).append_step(make_step_facts(1, rewards=()), {"loss": 0.1})
     assert "reward_mean" not in line
     assert "pass_rate" not in line
 
 
-def test_steps_that_a_resume_took_back_are_gone_until_they_are_taken_again(tmp_path: Path) -> None:
+def test_rolled_back_steps_are_left_out_until_they_are_repeated(tmp_path: Path) -> None:
     log = MetricsLog(tmp_path)
     for step in (1, 2, 3, 4):
         log.append_step(make_step_facts(step), {"loss": float(step)})
@@ -87,7 +87,7 @@ def test_steps_that_a_resume_took_back_are_gone_until_they_are_taken_again(tmp_p
 
 
 @pytest.mark.parametrize("damage", ['{"step": 2, "lo', '{"t": 1}', '{"step": "two"}', "[2]", "2", "null"])
-def test_a_line_that_is_torn_or_none_of_ours_costs_only_itself(tmp_path: Path, damage: str) -> None:
+def test_a_torn_or_foreign_line_costs_only_itself(tmp_path: Path, damage: str) -> None:
     log = MetricsLog(tmp_path)
     log.append_step(make_step_facts(1), {})
     with (tmp_path / "metrics.jsonl").open("a") as file:

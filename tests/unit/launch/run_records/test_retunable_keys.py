@@ -18,12 +18,12 @@ from protocol.errors import UserError
 from protocol.settings import dotted_fields
 
 
-def test_every_tunable_key_is_a_key_and_no_fixed_one() -> None:
+def test_every_retunable_key_exists_and_is_not_fixed() -> None:
     assert set(RETUNABLE_KEYS) <= set(dotted_fields(RunConfig))
     assert [key for key in RETUNABLE_KEYS if is_fixed_key(key)] == []
 
 
-def test_a_change_is_a_new_configuration_and_says_what_it_was() -> None:
+def test_a_change_gives_a_new_configuration_and_names_the_old_value() -> None:
     before = load_recipe("demo")
     after = apply_changes(before, dict(map(parse_change, ["in_flight=8", "rollout.max_steps_ahead=1.5", "lr=1e-4"])))
     assert (after.rollout.in_flight, after.rollout.max_steps_ahead, after.learner.lr) == (8, 1.5, 1e-4)
@@ -44,7 +44,7 @@ def test_a_key_without_a_value_gets_its_default() -> None:
     assert (again.rollout.max_steps_ahead, again.rollout.in_flight) == (None, 0)
 
 
-def test_a_rate_that_was_asked_for_has_no_end_of_another_line() -> None:
+def test_a_requested_learning_rate_removes_the_end_of_the_old_schedule() -> None:
     config = load_recipe("demo", ["learner.lr_end=0.0"])
     assert apply_changes(config, {"learner.lr": "1e-3"}).learner.lr_end is None
     assert apply_changes(config, {"rollout.in_flight": "3"}).learner.lr_end == 0.0
@@ -60,7 +60,7 @@ def test_a_rate_that_was_asked_for_has_no_end_of_another_line() -> None:
         ("warp=9", "these can be changed: rollout.in_flight"),
     ],
 )
-def test_what_cannot_be_changed_is_refused_with_why(text: str, says: str) -> None:
+def test_a_key_that_cannot_be_changed_is_refused_with_the_reason(text: str, says: str) -> None:
     with pytest.raises(UserError, match=says):
         parse_change(text)
 
@@ -80,7 +80,7 @@ def test_a_change_has_to_agree_with_the_rest() -> None:
         apply_changes(load_recipe("demo"), {"learner.publish_every": "9"})
 
 
-def test_full_names_are_taken_as_they_are() -> None:
+def test_keys_are_accepted_by_full_or_short_name() -> None:
     assert (
         resolve_retunable_key("run.stall_timeout_s")
         == resolve_retunable_key("stall_timeout_s")

@@ -25,7 +25,7 @@ from protocol.run_directory.layout import NoSuchRunError, RunDirectoryError, res
 from protocol.run_directory.run_status import is_running
 
 
-def test_each_start_has_a_directory_of_its_own(tmp_path: Path) -> None:
+def test_each_new_run_has_a_separate_directory(tmp_path: Path) -> None:
     with RunDirectory.create(tmp_path, "demo", now=0) as first, RunDirectory.create(tmp_path, "demo", now=0) as second:
         assert re.fullmatch(r"demo-\d{8}-\d{6}", first.run_id)
         assert second.run_id == f"{first.run_id}-2"
@@ -33,7 +33,7 @@ def test_each_start_has_a_directory_of_its_own(tmp_path: Path) -> None:
         assert first.logs.is_dir()
 
 
-def test_a_name_collision_tells_the_ways_out(tmp_path: Path) -> None:
+def test_a_name_collision_is_refused_with_the_remedies(tmp_path: Path) -> None:
     with RunDirectory.create(tmp_path, "demo", "mine") as run:
         write_record(run, load_recipe("demo"))
     with pytest.raises(RunDirectoryError) as caught:
@@ -42,7 +42,7 @@ def test_a_name_collision_tells_the_ways_out(tmp_path: Path) -> None:
     assert all(way in str(caught.value) for way in ("no run is overwritten", on, "--run-id NAME"))
 
 
-def test_the_advice_to_go_on_names_the_folder_where_that_is_not_the_usual_one(
+def test_the_resume_command_names_the_folder_of_runs_unless_it_is_the_default(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -66,7 +66,7 @@ def test_two_drivers_never_share_a_run(tmp_path: Path) -> None:
         assert again.start_number == 2
 
 
-def test_resume_finds_the_run_or_says_what_there_is(tmp_path: Path) -> None:
+def test_resume_finds_the_run_or_suggests_one(tmp_path: Path) -> None:
     for run_id in ("old", "new"):
         with RunDirectory.create(tmp_path, "demo", run_id) as run:
             write_record(run, load_recipe("demo"))
@@ -79,7 +79,7 @@ def test_resume_finds_the_run_or_says_what_there_is(tmp_path: Path) -> None:
         find_newest_run(tmp_path, "other", None)
 
 
-def test_the_newest_run_is_the_newest_that_was_asked_for(tmp_path: Path) -> None:
+def test_the_newest_run_is_the_newest_with_the_requested_settings(tmp_path: Path) -> None:
     """After a proof the newest of the recipe is a control, after a second seed the other seed's."""
     for run_id, changes in (("mine", ()), ("seed-1", ("run.seed=1",)), ("control", ('run.negative_control="lr0"',))):
         with RunDirectory.create(tmp_path, "demo", run_id) as run:
@@ -95,13 +95,13 @@ def test_the_newest_run_is_the_newest_that_was_asked_for(tmp_path: Path) -> None
         find_newest_run(tmp_path, "demo", NegativeControl.NONE, ("run.seed=2",))
 
 
-def test_a_folder_that_holds_no_run_is_not_offered_to_be_resumed(tmp_path: Path) -> None:
+def test_a_folder_without_a_run_is_not_offered_for_resuming(tmp_path: Path) -> None:
     RunDirectory.create(tmp_path, "demo", "mine").close()
     with pytest.raises(RunDirectoryError, match=r"is not a run that can be resumed.*`rm -r \S+/mine`.*--run-id NAME"):
         require_new_run(tmp_path, "mine")
 
 
-def test_resume_refuses_what_the_checkpoints_depend_on(tmp_path: Path) -> None:
+def test_resume_refuses_to_change_keys_that_checkpoints_depend_on(tmp_path: Path) -> None:
     with RunDirectory.create(tmp_path, "demo") as run:
         write_record(run, load_recipe("demo"))
     assert load_resumed_config(run.path, ()) == load_recipe("demo")
@@ -118,7 +118,7 @@ def test_resume_refuses_what_the_checkpoints_depend_on(tmp_path: Path) -> None:
             load_resumed_config(run.path, (change,))
 
 
-def test_a_run_that_has_come_to_its_end_goes_on_only_to_a_further_one(tmp_path: Path) -> None:
+def test_a_finished_run_can_be_resumed_only_with_more_steps(tmp_path: Path) -> None:
     with RunDirectory.create(tmp_path, "demo", "mine") as run:
         write_record(run, load_recipe("demo"))
         run.write_json("summary.json", {"ok": True})
@@ -134,7 +134,7 @@ def test_a_run_that_has_come_to_its_end_goes_on_only_to_a_further_one(tmp_path: 
 @pytest.mark.parametrize(
     ("ended", "goes_on"), [("drained", True), ("stopped_by_request", True), ("steps", False), ("budget", False)]
 )
-def test_a_run_that_a_person_ended_goes_on_as_it_was(tmp_path: Path, ended: str, goes_on: bool) -> None:
+def test_a_run_that_was_ended_on_request_can_be_resumed_unchanged(tmp_path: Path, ended: str, goes_on: bool) -> None:
     with RunDirectory.create(tmp_path, "demo", "mine") as run:
         write_record(run, load_recipe("demo"))
         run.write_json("summary.json", {"ok": True, "ended": ended})
@@ -145,7 +145,7 @@ def test_a_run_that_a_person_ended_goes_on_as_it_was(tmp_path: Path, ended: str,
             load_resumed_config(run.path, ())
 
 
-def test_what_was_changed_while_a_run_went_on_stays_in_its_record(tmp_path: Path) -> None:
+def test_changes_made_during_a_run_stay_in_its_record(tmp_path: Path) -> None:
     with RunDirectory.create(tmp_path, "demo", "mine") as run:
         write_record(run, load_recipe("demo"))
         config = apply_changes(load_stored_config(run.path), {"learner.lr": "1e-5"})
@@ -161,7 +161,7 @@ def test_what_was_changed_while_a_run_went_on_stays_in_its_record(tmp_path: Path
     )
 
 
-def test_a_driver_that_has_the_run_is_seen(tmp_path: Path) -> None:
+def test_a_run_with_a_driver_is_recognised_as_running(tmp_path: Path) -> None:
     assert not is_running(tmp_path)
     with RunDirectory.create(tmp_path, "demo") as run:
         assert is_running(run.path)
@@ -185,9 +185,7 @@ def test_a_damaged_record_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("record", [b"{", b"[]", b'{"config": []}', b'{"config": {"run": {"nmae": "demo"}}}'])
 @pytest.mark.parametrize("name", ["demo", ""])
-def test_a_run_that_cannot_be_read_does_not_keep_the_others_from_being_resumed(
-    tmp_path: Path, record: bytes, name: str
-) -> None:
+def test_an_unreadable_run_does_not_prevent_resuming_another(tmp_path: Path, record: bytes, name: str) -> None:
     with RunDirectory.create(tmp_path, "demo", "mine") as run:
         write_record(run, load_recipe("demo"))
     (tmp_path / "later").mkdir()
@@ -225,7 +223,7 @@ def refuse(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
 
 
 @pytest.mark.parametrize("use", USES)
-def test_a_run_of_somebody_else_is_one_line_with_its_owner(
+def test_a_run_of_another_user_is_refused_with_its_owner(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, use: str
 ) -> None:
     with RunDirectory.create(tmp_path, "demo", "theirs") as run:

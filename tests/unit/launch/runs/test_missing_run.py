@@ -49,12 +49,12 @@ def test_every_command_names_the_run_that_was_meant(command: Command[Any], words
     assert str(error.value) == "no run 'demo-l' in runs: `longshore runs list` lists them; did you mean 'demo-1'?"
 
 
-def test_another_folder_of_runs_is_named(run_dir: Path) -> None:
+def test_a_missing_run_in_another_folder_names_that_folder(run_dir: Path) -> None:
     with pytest.raises(NoSuchRunError, match=f"no run 'x' in {run_dir}: it has no runs, and `longshore cluster demo`"):
         REPORT.call([str(run_dir / "x")])
 
 
 @pytest.mark.usefixtures("run_dir")
-def test_the_working_directory_has_a_name(tmp_path: Path) -> None:
+def test_the_working_directory_is_named_if_it_is_not_a_run(tmp_path: Path) -> None:
     with pytest.raises(NoSuchRunError, match=f"no run '{tmp_path.name}' in {tmp_path.parent}: "):
         REPLAY.call(["."])

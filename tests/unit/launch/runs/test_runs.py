@@ -53,7 +53,7 @@ def folder(tmp_path: Path) -> Path:
 # -- list ------------------------------------------------------------------------------------------------------------
 
 
-def test_every_run_has_a_line_with_how_it_stands(folder: Path) -> None:
+def test_every_run_has_a_row_with_its_status(folder: Path) -> None:
     make_run(folder, "done")
     failed = make_run(folder, "failed")
     summary = json.loads((failed / "summary.json").read_bytes())
@@ -102,7 +102,7 @@ def test_sizes_and_ages_are_for_people(function: Callable[[float], str], value: 
 # -- compare ---------------------------------------------------------------------------------------------------------
 
 
-def test_two_runs_of_different_length_share_their_steps(folder: Path) -> None:
+def test_two_runs_of_different_length_share_one_step_axis(folder: Path) -> None:
     compared = read_compared_runs([make_run(folder, "a", steps=3), make_run(folder, "b", steps=5, seed=7)], NOW)
     drawn = {chart.title: chart for chart in build_charts(compared)}
     reward = drawn["Reward"]
@@ -116,7 +116,7 @@ def test_two_runs_of_different_length_share_their_steps(folder: Path) -> None:
     assert dict(find_config_differences(compared)) == {"run.seed": (0, 7), "run.steps": (3, 5)}
 
 
-def test_the_page_needs_no_network_and_a_runs_name_is_text(folder: Path) -> None:
+def test_the_page_needs_no_network_and_escapes_run_names(folder: Path) -> None:
     compared = read_compared_runs([make_run(folder, "a"), make_run(folder, "b<script>")], NOW)
     html = render_run_comparison(compared)
     assert "default-src 'none'" in html
@@ -126,7 +126,7 @@ def test_the_page_needs_no_network_and_a_runs_name_is_text(folder: Path) -> None
     assert 'href="http' not in html
 
 
-def test_runs_without_a_step_are_compared_by_what_they_are(folder: Path) -> None:
+def test_runs_without_a_step_can_be_compared(folder: Path) -> None:
     for name in ("a", "b"):
         (folder / name).mkdir()
         (folder / name / "config.json").write_bytes(orjson.dumps({"config": config_tables(RunConfig())}))
@@ -151,7 +151,7 @@ def ask(sql: str, *runs: Path, most: int = 100) -> list[list[object]]:
     return [list(row) for row in run_query(sql, runs, most=most, now=NOW).rows]
 
 
-def test_metrics_are_those_of_the_steps_that_stand(folder: Path) -> None:
+def test_the_metrics_table_leaves_out_rolled_back_steps(folder: Path) -> None:
     run = make_run(folder, "a")
     with (run / "metrics.jsonl").open("ab") as file:
         file.write(b'{"rewound_to": 1, "t": 0.0}\n')
@@ -159,7 +159,7 @@ def test_metrics_are_those_of_the_steps_that_stand(folder: Path) -> None:
     assert ask("SELECT step, groups FROM metrics", run) == [[1, 4]]
 
 
-def test_every_table_can_be_asked_over_several_runs(folder: Path) -> None:
+def test_every_table_can_be_queried_over_several_runs(folder: Path) -> None:
     runs = [make_run(folder, "a"), make_run(folder, "b", steps=2)]
     with RunDirectory.open(runs[0]) as directory:
         write_run_attempts(directory.path, "before", [])
@@ -189,14 +189,14 @@ def test_every_table_can_be_asked_over_several_runs(folder: Path) -> None:
         "SELECT 1; SELECT 2",
     ],
 )
-def test_what_is_no_question_about_runs_is_refused_in_one_line(folder: Path, sql: str) -> None:
+def test_invalid_or_unsafe_queries_are_refused_in_one_line(folder: Path, sql: str) -> None:
     run = make_run(folder, "a", steps=2)
     with pytest.raises(UserError) as refused:
         ask(sql, run)
     assert "\n" not in str(refused.value)
 
 
-def test_an_error_in_a_query_is_told_in_our_words(folder: Path) -> None:
+def test_an_error_in_a_query_is_reported_in_plain_words(folder: Path) -> None:
     run = make_run(folder, "a", steps=1)
     with pytest.raises(UserError, match=r"no table 'metrix', but runs, metrics, .*; did you mean 'metrics'"):
         ask("SELECT * FROM metrix", run)
@@ -212,7 +212,7 @@ def test_a_table_without_rows_says_why_it_has_no_column(folder: Path) -> None:
         ask("SELECT run, max(pass_rate) FROM metrics GROUP BY run", fresh)
 
 
-def test_lines_that_are_no_events_cost_a_question_nothing(folder: Path) -> None:
+def test_lines_that_are_not_events_do_not_affect_a_query(folder: Path) -> None:
     run = make_run(folder, "a", steps=2)
     query = "SELECT count(*) FROM events"
     ((whole,),) = ask(query, run)
@@ -221,14 +221,14 @@ def test_lines_that_are_no_events_cost_a_question_nothing(folder: Path) -> None:
     assert ask(query, run) == [[whole]]
 
 
-def test_a_record_whose_tables_are_none_is_damaged(folder: Path) -> None:
+def test_a_record_with_invalid_tables_is_damaged(folder: Path) -> None:
     (make_run(folder, "odd") / "config.json").write_bytes(b'{"config": {"run": 3}}')
     assert [line.status for line in list_run_rows(folder, NOW)] == [RunStatus.DAMAGED]
     with pytest.raises(UserError, match="not a run's record"):
         read_compared_runs([make_run(folder, "whole"), folder / "odd"], NOW)
 
 
-def test_without_duckdb_there_is_a_line_that_says_how_to_have_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_duckdb_a_query_says_how_to_install_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "duckdb", None)
     with pytest.raises(UserError, match="make setup"):
         run_query("SELECT 1", [], most=1, now=NOW)
@@ -262,7 +262,7 @@ def files(run: Path) -> set[str]:
     return {path.relative_to(run).as_posix() for path in run.rglob("*") if path.is_file()}
 
 
-def test_what_would_go_is_told_with_its_size_and_stays(full: Path) -> None:
+def test_a_dry_run_of_prune_lists_parts_with_sizes_and_removes_nothing(full: Path) -> None:
     before = files(full)
     gone, busy = prune_runs([full], set(PrunablePart), dry_run=True)
     assert files(full) - {".lock"} == before
@@ -273,7 +273,7 @@ def test_what_would_go_is_told_with_its_size_and_stays(full: Path) -> None:
     assert by_part[PrunablePart.RUN].bytes > by_part[PrunablePart.WEIGHTS].bytes >= 2 * 5000
 
 
-def test_by_default_only_goes_what_nobody_needs(full: Path) -> None:
+def test_prune_removes_only_unneeded_parts_by_default(full: Path) -> None:
     before = files(full)
     prune_runs([full], DEFAULT_PARTS, dry_run=False)
     gone = before - files(full)
@@ -282,7 +282,7 @@ def test_by_default_only_goes_what_nobody_needs(full: Path) -> None:
     assert [each for each in find_prunable(full) if each.part in DEFAULT_PARTS] == []
 
 
-def test_a_run_that_somebody_drives_is_left_alone(full: Path) -> None:
+def test_prune_leaves_a_run_with_a_driver_alone(full: Path) -> None:
     with RunDirectory.open(full):
         before = files(full)
         gone, busy = prune_runs([full], set(PrunablePart), dry_run=False)
@@ -290,12 +290,12 @@ def test_a_run_that_somebody_drives_is_left_alone(full: Path) -> None:
         assert files(full) == before
 
 
-def test_nobody_can_begin_to_drive_a_run_while_it_is_pruned(full: Path) -> None:
+def test_a_run_cannot_be_opened_while_it_is_pruned(full: Path) -> None:
     with hold_run_lock(full), pytest.raises(UserError, match="is in use by process"):
         RunDirectory.open(full)
 
 
-def test_a_whole_run_goes_only_when_it_is_named_or_old(full: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_whole_run_is_pruned_only_if_it_is_named_and_old_enough(full: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(full.parent)
     with pytest.raises(UserError, match="name them"):
         COMMAND.call(["prune", "--what", "run"])
@@ -310,6 +310,6 @@ def test_a_whole_run_goes_only_when_it_is_named_or_old(full: Path, monkeypatch: 
 @pytest.mark.parametrize(
     "words", [["list", "/nowhere"], ["compare", "/nowhere", "/nowhere"], ["prune", "/nowhere"], ["compare", "/nowhere"]]
 )
-def test_what_is_no_run_is_one_line(words: list[str]) -> None:
+def test_a_missing_run_is_a_user_error(words: list[str]) -> None:
     with pytest.raises(UserError, match=r"nowhere|2 to"):
         COMMAND.call(words)

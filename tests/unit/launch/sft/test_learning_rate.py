@@ -16,11 +16,11 @@ from launch.sft.learning_rate import scheduled_learning_rate
         ("cosine", [0.4, 0.742705, 0.592705, 0.407295, 0.257295]),
     ],
 )
-def test_the_learning_rate_warms_up_and_goes_to_its_end(schedule: str, rates: list[float]) -> None:
+def test_the_learning_rate_warms_up_and_follows_its_schedule(schedule: str, rates: list[float]) -> None:
     end = [] if schedule == "constant" else ["learner.lr_end=0.2"]
     config = load_sft(None, [f"sft.schedule={schedule}", "learner.lr=0.8", "learner.lr_warmup_steps=1", *end])
     assert [scheduled_learning_rate(config, step, 5) for step in range(1, 6)] == pytest.approx(rates, abs=1e-6)
 
 
-def test_one_step_has_the_whole_rate() -> None:
+def test_a_single_step_has_the_full_rate() -> None:
     assert scheduled_learning_rate(load_sft(None, ["learner.lr=0.5"]), 1, 1) == 0.5

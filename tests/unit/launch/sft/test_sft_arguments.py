@@ -25,7 +25,7 @@ def parse_sft_arguments(words: list[str]) -> SftArguments:
     return parse_arguments(SftArguments, words, "longshore sft")
 
 
-def test_options_are_overrides_and_set_comes_last() -> None:
+def test_options_override_the_defaults_and_set_overrides_options() -> None:
     line = (
         "--model /m --data a.jsonl runs/x --data b.json --eval-data c.jsonl --output out --min-score 0.5 --epochs 3 "
         "--reward-weighted --overlong drop --batch-size 4 --lr 1e-4 --seed 7 --set sft.epochs=5"
@@ -38,7 +38,7 @@ def test_options_are_overrides_and_set_comes_last() -> None:
     assert not parse_sft_arguments(["--model", "/m"]).config().sft.reward_weighted
 
 
-def test_a_recipe_says_what_options_say(tmp_path: Path) -> None:
+def test_a_recipe_can_set_what_options_set(tmp_path: Path) -> None:
     recipe = tmp_path / "warm.toml"
     recipe.write_text('[sft]\nmodel = "/m"\ndata = ["a.jsonl"]\n[learner]\ntp = 2\nranks = 2\n')
     config = parse_sft_arguments([str(recipe), "--epochs", "2"]).config()
@@ -83,7 +83,7 @@ def test_a_warm_start_trains_all_weights(tmp_path: Path) -> None:
         load_recipe("demo", ["lora.rank=4", f"model.path={tmp_path}", 'warm_start.data=["a.jsonl"]'])
 
 
-def test_what_is_missing_is_said_with_the_option(tmp_path: Path) -> None:
+def test_a_missing_or_empty_argument_is_named_by_its_option(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="--model is missing"):
         prepare_sft(load_sft(None))
     with pytest.raises(UserError, match="--data is missing"):
@@ -96,7 +96,7 @@ def test_what_is_missing_is_said_with_the_option(tmp_path: Path) -> None:
         parse_sft_arguments(["--data", ""])
 
 
-def test_what_the_learner_could_not_load_is_refused_before_it_starts(tmp_path: Path) -> None:
+def test_a_model_that_the_learner_cannot_load_is_refused_before_the_start(tmp_path: Path) -> None:
     build_demo_model(tmp_path, load_recipe("demo", ["model.layers=1", "model.heads=2"]).model, 0)
     overrides = [f"sft.model={tmp_path}", 'sft.data=["a.jsonl"]']
     with pytest.raises(UserError, match=r"learner\.tp = 3 does not divide the 2 key-value heads.* one of 1, 2$"):
@@ -120,7 +120,7 @@ def begun(runs: Path, run_id: str, *overrides: str) -> Path:
     return directory.path
 
 
-def test_a_run_goes_on_on_another_layout_and_as_nothing_else(tmp_path: Path) -> None:
+def test_a_run_can_be_resumed_on_another_layout_but_not_as_another_training(tmp_path: Path) -> None:
     path = begun(tmp_path, "mine", "learner.lr=0.5", "sft.epochs=2")
     config = resumed_config(path, ["learner.ranks=2", "checkpoint.every_steps=7"])
     assert (config.learner.ranks, config.learner.lr, config.sft.epochs) == (2, 0.5, 2)
@@ -132,7 +132,7 @@ def test_a_run_goes_on_on_another_layout_and_as_nothing_else(tmp_path: Path) -> 
     assert resumed_config(path, ["sft.output=elsewhere"]).sft.output == Path("elsewhere")
 
 
-def test_adapters_are_written_alone_where_there_are_some() -> None:
+def test_adapters_can_be_written_separately_only_if_there_are_some() -> None:
     assert parse_sft_arguments(
         ["--model", "/m", "--adapters", "a", "--set", "lora.rank=4"]
     ).config().sft.adapters == Path("a")
@@ -162,7 +162,7 @@ def test_resume_finds_the_newest_supervised_training(tmp_path: Path) -> None:
         parse_sft_arguments(["--resume", "first", "--run-id", "second"])
 
 
-def test_the_two_kinds_of_run_are_told_apart(tmp_path: Path) -> None:
+def test_a_supervised_run_is_not_taken_for_a_run_of_longshore_cluster(tmp_path: Path) -> None:
     path = begun(tmp_path, "mine")
     with pytest.raises(RunDirectoryError, match=r"go on with longshore sft --resume mine"):
         load_stored_config(path)

@@ -56,7 +56,7 @@ def write(learners: FakeLearners, sft: SftSettings, run_dir: Path, weights: str 
     asyncio.run(exports.write(cast("LearnerGroup", learners), 7, weights))
 
 
-def test_a_place_where_nothing_can_appear_is_refused_before_training(tmp_path: Path) -> None:
+def test_an_output_path_that_cannot_be_written_is_refused_before_training(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     check_exports(export_settings(output=tmp_path / "a" / "b" / "new"), None)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
@@ -84,7 +84,7 @@ def test_a_place_that_is_taken_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
         check_exports(export_settings(output=tmp_path / "empty"), None)
 
 
-def test_a_folder_that_an_earlier_start_wrote_stays_only_if_it_is_whole(tmp_path: Path) -> None:
+def test_an_export_of_an_earlier_start_is_kept_only_if_it_is_complete(tmp_path: Path) -> None:
     sft, run_dir, learners = export_settings(adapters=tmp_path / "alone"), tmp_path / "run", FakeLearners()
     write(learners, sft, run_dir)
     model = run_dir / "model" / "model.safetensors"
@@ -101,7 +101,7 @@ def test_a_folder_that_an_earlier_start_wrote_stays_only_if_it_is_whole(tmp_path
 
 
 @pytest.mark.parametrize("name", ["notes.txt", "model.safetensors"])
-def test_what_somebody_put_into_the_folder_is_not_touched(tmp_path: Path, name: str) -> None:
+def test_foreign_files_in_the_output_folder_are_not_touched(tmp_path: Path, name: str) -> None:
     learners = FakeLearners()
     write(learners, export_settings(), tmp_path / "run")
     (tmp_path / "run" / "model" / name).write_text("mine")
@@ -112,7 +112,7 @@ def test_what_somebody_put_into_the_folder_is_not_touched(tmp_path: Path, name: 
     assert (tmp_path / "other" / "model.safetensors").exists()
 
 
-def test_a_place_that_became_unwritable_says_how_to_get_the_weights(tmp_path: Path) -> None:
+def test_a_failed_export_says_how_to_write_the_weights_elsewhere(tmp_path: Path) -> None:
     learners = FakeLearners(refusal=OSError(28, "No space left on device"))
     with pytest.raises(
         UserError, match=r"new cannot be written \(No space left.*longshore sft --resume run .*--output FOLDER$"
@@ -124,7 +124,7 @@ def test_a_place_that_became_unwritable_says_how_to_get_the_weights(tmp_path: Pa
     assert (tmp_path / "run" / EXPORTS_FILE).exists()
 
 
-def test_what_a_killed_start_left_beside_the_place_is_replaced(tmp_path: Path) -> None:
+def test_a_partial_export_of_a_killed_start_is_replaced(tmp_path: Path) -> None:
     (tmp_path / ".new.partial").mkdir()
     (tmp_path / ".new.partial" / "half").touch()
     write(FakeLearners(), export_settings(output=tmp_path / "new"), tmp_path / "run")

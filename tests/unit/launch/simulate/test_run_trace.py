@@ -32,14 +32,14 @@ def replayed(trace: RunTrace, cell: SimulationSettings) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize("path", [YOUNG, OLD], ids=lambda path: path.stem)
-def test_a_replayed_run_comes_out_as_it_was_measured(path: Path) -> None:
+def test_a_replay_has_the_speed_and_staleness_of_the_measured_run(path: Path) -> None:
     """A small model's episodes and steps took what they took, who waits for whom is simulated."""
     trace = read_trace(path)
     assert replayed(trace, trace.settings) == pytest.approx((1.0, 1.0), rel=0.1)
 
 
 @pytest.mark.parametrize(("path", "times"), [(YOUNG, 0.5), (YOUNG, 2.0), (OLD, 0.5)])
-def test_a_replay_with_another_number_in_flight_does_not(path: Path, times: float) -> None:
+def test_a_replay_with_another_number_in_flight_does_not_match_the_measured_run(path: Path, times: float) -> None:
     """Neither its speed nor its staleness: else the figures would agree whatever was simulated.  (Of the old tokens'
     run twice as many would come out alike, since the staleness bound lets no more begin.)"""
     trace = read_trace(path)
@@ -73,7 +73,7 @@ def test_a_trace_that_cannot_be_replayed_is_refused_by_name(
         read_trace(path)
 
 
-def test_an_episode_whose_first_prompt_left_no_room_for_a_reply_is_replayed_too() -> None:
+def test_an_episode_without_room_for_a_reply_is_replayed_too() -> None:
     trace = read_trace(YOUNG)
     first, *others = trace.file.groups[0]
     groups = [[first.model_copy(update={"turns": []}), *others], *trace.file.groups[1:]]
@@ -81,7 +81,7 @@ def test_an_episode_whose_first_prompt_left_no_room_for_a_reply_is_replayed_too(
     assert replayed(changed, changed.settings) == pytest.approx((1.0, 1.0), rel=0.1)
 
 
-def test_a_trace_that_cannot_be_kept_is_an_error_of_one_line(tmp_path: Path) -> None:
+def test_a_trace_that_cannot_be_written_is_a_user_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no-folder"):
         write_trace(read_trace(OLD), tmp_path / "no-folder" / "trace.json")
 
@@ -103,7 +103,7 @@ def write_run(run_dir: Path, values: list[str], addresses: list[str]) -> None:
         driver.emit("trajectory.stored", trajectory=trajectory.request.trajectory_id)
 
 
-def test_a_run_with_a_segment_that_is_cut_off_is_replayed_without_its_groups(tmp_path: Path) -> None:
+def test_groups_in_a_truncated_segment_are_left_out_of_a_trace(tmp_path: Path) -> None:
     write_run(tmp_path, [], ["10.0.0.1"])
     assert len(extract_trace(tmp_path).groups) == 1
     (segment,) = tmp_path.rglob("*-00001.bin")
@@ -114,7 +114,7 @@ def test_a_run_with_a_segment_that_is_cut_off_is_replayed_without_its_groups(tmp
         extract_trace(tmp_path)
 
 
-def test_a_torn_event_costs_a_replay_nothing(tmp_path: Path) -> None:
+def test_a_torn_event_does_not_change_a_trace(tmp_path: Path) -> None:
     write_run(tmp_path, [], ["10.0.0.1"])
     (events,) = (tmp_path / "events").glob("*.jsonl")
     whole = extract_trace(tmp_path)
@@ -136,7 +136,7 @@ def test_a_torn_event_costs_a_replay_nothing(tmp_path: Path) -> None:
         (["rollout.in_flight=500"], ["10.0.0.1"], 32),
     ],
 )
-def test_as_many_episodes_are_replayed_at_once_as_the_run_could_have(
+def test_a_replay_has_as_many_episodes_in_flight_as_the_run_could_have(
     tmp_path: Path, values: list[str], addresses: list[str], in_flight: int
 ) -> None:
     """The engines bound them, and the places, which nodes on one machine share."""

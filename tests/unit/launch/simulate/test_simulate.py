@@ -141,7 +141,7 @@ def by_hand() -> SimulationResult:
     )
 
 
-def test_a_row_says_what_a_person_computes_from_the_same_tokens() -> None:
+def test_the_figures_of_a_row_match_a_calculation_by_hand() -> None:
     matrix = SimulationMatrix(nodes=(4,), in_flight=(8, 16), max_staleness=(2,), policy=(StaleTokenPolicy.MASK,))
     _, row = Stated(small(faults=1.0), 0).run_matrix(matrix, 1, once)
     assert row.as_json() == {
@@ -189,7 +189,7 @@ def test_no_policy_trains_a_token_above_the_bound(policy: StaleTokenPolicy) -> N
     assert len(outcome.account.samples) == 8
 
 
-def test_the_policies_pay_for_the_bound_in_their_own_coin() -> None:
+def test_each_staleness_policy_pays_for_the_bound_with_tokens_or_with_time() -> None:
     by_policy = {policy: run(small(steps=12), policy).account for policy in StaleTokenPolicy}
     mask, wait = by_policy[StaleTokenPolicy.MASK], by_policy[StaleTokenPolicy.WAIT]
     lost = {policy: account.sampled - account.trained for policy, account in by_policy.items()}
@@ -205,7 +205,7 @@ def test_a_node_that_dies_costs_its_episodes_and_nothing_else() -> None:
     assert len(outcome.account.samples) == 12
 
 
-def test_what_faults_cost_stands_beside_the_same_run_without_them() -> None:
+def test_the_cost_of_faults_is_reported_against_the_same_run_without_faults() -> None:
     matrix, settings = SimulationMatrix(nodes=(4,), in_flight=(24, 48), max_staleness=(2,)), list[SimulationSettings]()
     rows = SimulationRunner(small(faults=1.0), 3).run_matrix(matrix, 1, settings.append)
     calm = SimulationRunner(small(), 3).run_matrix(matrix, 1, once)
@@ -231,7 +231,7 @@ def test_what_faults_cost_stands_beside_the_same_run_without_them() -> None:
     assert len(table_lines(calm)) == 1 + len(calm)
 
 
-def test_what_came_before_the_warm_ups_end_is_in_no_figure() -> None:
+def test_no_figure_includes_the_warm_up() -> None:
     whole = small()
     whole = whole.model_copy(update={"learner": whole.learner.model_copy(update={"warm_up": 0})})
     measured, all_of_it = run(small()), run(whole)
@@ -258,7 +258,7 @@ def test_a_batch_without_a_token_to_train_counts_as_not_trained() -> None:
     assert outcome.dropped["all_stale"] == sum(not use.trained for use in used) == 2
 
 
-def test_an_episode_that_comes_second_is_not_the_one_that_is_trained() -> None:
+def test_of_two_attempts_at_an_episode_the_first_to_arrive_is_trained() -> None:
     rollout = begun(small()).rollout
     worker = rollout.workers[0]
     first = next(iter(worker.episodes))
@@ -270,7 +270,7 @@ def test_an_episode_that_comes_second_is_not_the_one_that_is_trained() -> None:
 
 
 @pytest.mark.slow
-def test_a_thousand_nodes_pay_for_the_age_bound_what_was_promised() -> None:
+def test_a_thousand_nodes_reach_95_percent_of_unbounded_speed_under_the_staleness_bound() -> None:
     """With a staleness bound of 4 and the best number in flight: 0.95 of unbounded async, whose best is at either, and
     no length trained far less than another."""
     runs = SimulationRunner(read_scenario(find_scenario("scale")), seed=0)
@@ -284,7 +284,7 @@ def test_a_thousand_nodes_pay_for_the_age_bound_what_was_promised() -> None:
     assert min(shares) >= 0.9 * max(shares)
 
 
-def test_a_misspelled_run_is_recognised_as_a_misspelled_scenario_is(
+def test_a_misspelled_run_gets_a_suggestion_like_a_misspelled_scenario(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "runs" / "terminal-7").mkdir(parents=True)
@@ -317,7 +317,7 @@ def test_every_named_scenario_can_be_read() -> None:
         ("small --write-trace x.json", "needs a run to replay"),
     ],
 )
-def test_what_cannot_be_simulated_is_refused_in_one_line(
+def test_a_simulation_with_invalid_arguments_is_refused(
     arguments: str, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.argv", ["simulate", *arguments.split()])
@@ -343,7 +343,7 @@ def test_a_scenario_file_with_a_wrong_key_says_which(tmp_path: Path) -> None:
         ("[episode]\nturns = [8, 2]", r"episode.turns = \[8, 2\].*write \[2, 8\]"),
     ],
 )
-def test_a_scenario_that_says_nothing_or_the_contrary_is_refused(tmp_path: Path, text: str, says: str) -> None:
+def test_an_empty_or_contradictory_scenario_is_refused(tmp_path: Path, text: str, says: str) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(text)
     with pytest.raises(UserError, match=says):
@@ -351,7 +351,7 @@ def test_a_scenario_that_says_nothing_or_the_contrary_is_refused(tmp_path: Path,
 
 
 @pytest.mark.slow
-def test_a_simulation_that_stands_still_says_where_in_words() -> None:
+def test_a_stalled_simulation_says_where_it_stalled() -> None:
     """Every group has one reward, and is dropped for it."""
     scenario = small(steps=3).model_copy(update={"episode": EpisodeModel(median_s=600, reward=(1e9, 1e-9))})
     with pytest.raises(
@@ -373,7 +373,7 @@ class Owner:
         self.gone.append(request)
 
 
-def test_an_engine_is_slower_the_more_it_decodes_and_tells_which_weights_made_a_token() -> None:
+def test_an_engine_slows_down_with_its_load_and_records_the_weights_of_each_token() -> None:
     clock, owner = VirtualClock(), Owner()
     engine = SimulatedEngine(clock, speed_by_load(((1, 100.0), (2, 100.0)), 1))
     engine.submit(SimulatedRequest(owner, 100, 10.0))
@@ -386,7 +386,7 @@ def test_an_engine_is_slower_the_more_it_decodes_and_tells_which_weights_made_a_
     assert clock.now == 21.0, "half the speed for the second, and the pause"
 
 
-def test_a_dead_engine_hands_its_requests_back_with_what_they_had() -> None:
+def test_a_dead_engine_returns_its_requests_with_the_tokens_sampled_so_far() -> None:
     clock, owner = VirtualClock(), Owner()
     engine = SimulatedEngine(clock, speed_by_load(CURVES["recorded"], 1))
     engine.submit(SimulatedRequest(owner, 100, 10.0))
@@ -398,7 +398,7 @@ def test_a_dead_engine_hands_its_requests_back_with_what_they_had() -> None:
     assert len(owner.gone) == 2
 
 
-def test_what_an_engine_has_idled_is_not_forgotten_at_its_death() -> None:
+def test_the_idle_time_of_an_engine_survives_its_death() -> None:
     clock = VirtualClock()
     engine = SimulatedEngine(clock, speed_by_load(CURVES["recorded"], 1))
     clock.schedule(100.0, lambda _: engine.die())
@@ -409,7 +409,7 @@ def test_what_an_engine_has_idled_is_not_forgotten_at_its_death() -> None:
     assert engine.idle_s() == 150.0, "that it was dead is no work either"
 
 
-def test_what_was_sampled_for_who_is_gone_is_known() -> None:
+def test_a_cancelled_request_keeps_the_count_of_its_sampled_tokens() -> None:
     clock, owner = VirtualClock(), Owner()
     engine, request = SimulatedEngine(clock, speed_by_load(CURVES["recorded"], 1)), SimulatedRequest(owner, 100, 10.0)
     engine.submit(request)
@@ -418,7 +418,7 @@ def test_what_was_sampled_for_who_is_gone_is_known() -> None:
     assert (request.sampled, owner.done, owner.gone) == (30, [], [])
 
 
-def test_a_node_that_dies_takes_what_its_episodes_had_sampled_the_turn_under_way_too() -> None:
+def test_tokens_lost_with_a_node_include_those_of_the_turn_under_way() -> None:
     world = begun(small())
     worker = world.rollout.workers[1]
     world.clock.schedule(40.0, lambda _: world.clock.stop())
@@ -431,7 +431,7 @@ def test_a_node_that_dies_takes_what_its_episodes_had_sampled_the_turn_under_way
     assert world.rollout.lost_tokens == sum(turns) + sum(request.sampled for request in under_way)
 
 
-def test_weights_that_come_while_a_request_of_no_time_at_all_runs_find_it_sampled() -> None:
+def test_weights_that_arrive_during_an_instantaneous_request_find_it_sampled() -> None:
     """A recorded turn may have taken nothing."""
     clock, owner = VirtualClock(), Owner()
     engine = SimulatedEngine(clock, speed_by_load(((1, 100.0), (2, 100.0)), 1))

@@ -97,11 +97,11 @@ EPISODES = [task(f"train-g00000{number}-s00-a0", "engine-0.generate") for number
         (StallEvidence({}), "the driver has no known task"),
     ],
 )
-def test_one_line_says_who_waits_for_whom(evidence: StallEvidence, says: str) -> None:
+def test_one_line_describes_the_chain_of_waits(evidence: StallEvidence, says: str) -> None:
     assert describe_wait_chain(evidence) == says
 
 
-def test_who_wait_for_each_other_are_told_once() -> None:
+def test_actors_that_wait_for_each_other_are_named_once() -> None:
     tasks = {"driver": [training("a.x")], "a": [task("t", "b.y")], "b": [task("t", "a.z")]}
     assert (
         describe_wait_chain(StallEvidence(tasks))
@@ -125,7 +125,7 @@ class HangingHandle:
         return asyncio.get_running_loop().create_future()
 
 
-async def test_a_call_that_hangs_is_told_by_actor_and_method(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_hanging_call_is_described_by_actor_and_method(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ray.cancel", lambda *_, **__: None)
     engine = Remote[Engine]("run/1/engine-0", HangingHandle())
     calls = {
@@ -167,7 +167,7 @@ def stopped_child(token: str) -> Generator[subprocess.Popen[bytes]]:
             child.kill()
 
 
-async def test_every_process_is_asked_and_who_does_not_answer_is_named(
+async def test_every_process_is_asked_and_silent_ones_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(evidence_module, "PATIENCE_S", 0.05)
@@ -187,7 +187,7 @@ async def test_every_process_is_asked_and_who_does_not_answer_is_named(
     assert "has not registered" in found.stacks["none"]
 
 
-def test_the_file_has_the_line_and_every_stack(tmp_path: Path) -> None:
+def test_the_stall_report_has_the_summary_line_and_every_stack(tmp_path: Path) -> None:
     found = StallEvidence(
         {"driver": [training("buffer.lease")]},
         {"engine-0": "no answer"},
@@ -233,7 +233,7 @@ class HangingRun:
         return [str(event["kind"]) for event in read_events(self.run_dir)]
 
 
-async def test_a_run_that_stands_still_is_told_of_once_and_again_when_it_goes_on(tmp_path: Path) -> None:
+async def test_a_stalled_run_is_reported_once_and_again_when_it_continues(tmp_path: Path) -> None:
     run = HangingRun(tmp_path)
     for seconds in (0.0, 59.0):
         await run.after(seconds)
@@ -251,7 +251,7 @@ async def test_a_run_that_stands_still_is_told_of_once_and_again_when_it_goes_on
     assert run.event_kinds().count("run.stalled") == 2
 
 
-async def test_any_progress_counts_and_what_is_no_progress_does_not(tmp_path: Path) -> None:
+async def test_only_events_of_progress_reset_the_stall_timer(tmp_path: Path) -> None:
     run = HangingRun(tmp_path)
     await run.after(50.0)
     run.watch.observe_event({"kind": "episode.turn"})
@@ -262,7 +262,7 @@ async def test_any_progress_counts_and_what_is_no_progress_does_not(tmp_path: Pa
     assert run.event_kinds() == ["run.stalled", "alert.raised"]
 
 
-async def test_a_run_that_is_paused_or_wants_no_report_makes_no_progress_in_peace(tmp_path: Path) -> None:
+async def test_a_paused_run_and_a_run_without_a_stall_limit_are_not_reported(tmp_path: Path) -> None:
     run = HangingRun(tmp_path)
     run.watch.observe_event({"kind": "scheduler.flow", "flow": "pause"})
     await run.after(1000.0)
@@ -272,7 +272,7 @@ async def test_a_run_that_is_paused_or_wants_no_report_makes_no_progress_in_peac
     assert run.event_kinds() == []
 
 
-async def test_a_look_that_fails_is_told_and_ends_nothing(tmp_path: Path) -> None:
+async def test_a_failed_diagnosis_is_reported_and_ends_nothing(tmp_path: Path) -> None:
     def fail() -> tuple[str, str]:
         raise OSError("no space")
 

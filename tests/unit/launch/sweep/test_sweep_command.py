@@ -88,7 +88,7 @@ def test_a_dry_run_prints_the_points_for_people_and_one_object_for_scripts(
 
 
 @pytest.mark.slow
-def test_one_that_failed_is_named_with_what_to_do(
+def test_a_failed_point_is_named_with_the_remedy(
     sweeping: Sweeping, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert sweeping(seed0=["break"]) == EXIT_FAILED
@@ -106,7 +106,7 @@ def test_a_goal_that_is_missed_is_no_success(sweeping: Sweeping, capsys: pytest.
     assert "the goal was missed by seed0, seed1" in capsys.readouterr().out
 
 
-def test_only_what_is_asked_for_is_run_and_judged(
+def test_only_the_requested_points_are_run_and_judged(
     sweeping: Sweeping, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert sweeping("--only", "*", "--only", "!*0") == EXIT_OK
@@ -124,7 +124,7 @@ def test_a_goal_of_an_unknown_metric_is_refused_before_anything_starts(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_recipe_and_another_recipe_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_recipes_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert command.COMMAND.main(["demo", "art_terminal", "--axis", "run.seed=0"]) == EXIT_USER
     assert "are two recipes" in capsys.readouterr().err
 
@@ -150,7 +150,9 @@ async def test_a_running_point_is_reported_once_a_line(tmp_path: Path, capsys: p
 
 
 @pytest.mark.slow
-def test_a_folder_of_another_recipe_is_not_overwritten(sweeping: Sweeping, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_with_another_kind_of_sweep_is_not_overwritten(
+    sweeping: Sweeping, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert sweeping("--dry-run") == EXIT_OK
     assert sweeping(text=FILE.replace("0.3", "0")) == EXIT_OK
     assert sweeping("--evaluate") == EXIT_USER

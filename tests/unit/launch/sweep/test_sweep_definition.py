@@ -63,14 +63,14 @@ def names(axes: Sequence[SweepAxis]) -> list[str]:
     return [point.name for point in build_sweep(SweepFile(), "", {}, axes).points]
 
 
-def test_the_points_are_the_product_of_the_axes_the_last_one_first() -> None:
+def test_the_points_are_the_product_of_the_axes_and_the_last_axis_varies_fastest() -> None:
     points = build_sweep(SweepFile(), "", {}, [parse_axis("learner.loss=clip,gspo"), parse_axis("run.seed=0,1")]).points
     assert [point.name for point in points] == ["clip-seed0", "clip-seed1", "gspo-seed0", "gspo-seed1"]
     assert points[3].settings == {"learner.loss": "gspo", "run.seed": 1}
     assert points[3].axes == {"learner.loss": "gspo", "run.seed": "1"}
 
 
-def test_a_file_says_its_points(tmp_path: Path) -> None:
+def test_a_sweep_file_defines_its_points(tmp_path: Path) -> None:
     sweep = sweep_of(tmp_path)
     assert [point.name for point in sweep.points] == ["grpo-seed0", "grpo-seed1", "gspo-seed0", "gspo-seed1"]
     assert sweep.settings(sweep.points[0]) == {"staleness.max_staleness": 4, "learner.eps_high": 0.28, "run.seed": 0}
@@ -98,7 +98,7 @@ def test_the_command_line_wins(tmp_path: Path) -> None:
         ("model=/a/qwen,http://127.0.0.1:1/v1", ["/a/qwen", "http://127.0.0.1:1/v1"]),
     ],
 )
-def test_values_are_what_set_would_make_of_each(word: str, values: list[Toml]) -> None:
+def test_axis_values_are_parsed_as_set_parses_them(word: str, values: list[Toml]) -> None:
     axis = parse_axis(word)
     assert [settings[axis.name] for settings in axis.choices.values()] == values
 
@@ -115,7 +115,7 @@ def test_values_are_what_set_would_make_of_each(word: str, values: list[Toml]) -
         (["learner.eps_low=0.1"], r"--set and axis learner\.eps_low both set it"),
     ],
 )
-def test_axes_that_are_none_or_meet_are_refused(tmp_path: Path, axes: list[str], says: str) -> None:
+def test_invalid_or_conflicting_axes_are_refused(tmp_path: Path, axes: list[str], says: str) -> None:
     says = says.replace("set it", r"set learner\.eps_low")
     with pytest.raises(UserError, match=says):
         sweep_of(tmp_path, FILE, *axes, sets={"learner.eps_low": 0.2})
@@ -142,7 +142,7 @@ def test_axes_that_are_none_or_meet_are_refused(tmp_path: Path, axes: list[str],
         ("[axes]\nrun.seed = [1", "is not valid TOML"),
     ],
 )
-def test_what_a_file_cannot_mean_is_refused(tmp_path: Path, text: str, says: str) -> None:
+def test_an_invalid_sweep_file_is_refused(tmp_path: Path, text: str, says: str) -> None:
     with pytest.raises(UserError, match=says):
         sweep_of(tmp_path, text)
 
@@ -154,7 +154,7 @@ def test_a_value_that_is_refused_is_named_once() -> None:
     assert str(refused.value) == "point eps_low3-seed0: recipe demo: learner.eps_low: must be below 1, not 3"
 
 
-def test_a_recipe_is_no_sweep(tmp_path: Path) -> None:
+def test_a_recipe_is_read_as_a_sweep_without_axes(tmp_path: Path) -> None:
     path = written(tmp_path, "[common]\nrun.steps = 3")
     assert read_definition(str(path))[0] == "mine"
     assert read_definition("objectives")[0] == "objectives"
@@ -175,7 +175,7 @@ def test_a_recipe_is_no_sweep(tmp_path: Path) -> None:
         (["agent.kind=a-b,a", "run.name=c,b-c"], ["a_b-c", "a_b-b_c", "a-c", "a-b_c"]),
     ],
 )
-def test_values_that_make_the_same_label_get_folders_of_their_own(axes: list[str], labels: list[str]) -> None:
+def test_values_with_the_same_label_get_distinct_point_names(axes: list[str], labels: list[str]) -> None:
     file = SweepFile(kind=SweepKind.EVALUATE)
     assert [point.name for point in build_sweep(file, "", {}, [*map(parse_axis, axes)]).points] == labels
 
@@ -185,7 +185,7 @@ VALUES = st.one_of(st.integers(), st.floats(allow_nan=False, allow_infinity=Fals
 
 
 @given(st.lists(st.lists(VALUES, min_size=1, max_size=4, unique=True), min_size=1, max_size=len(KEYS)))
-def test_every_point_has_a_folder_of_its_own(values: list[list[Toml]]) -> None:
+def test_every_point_has_a_separate_folder(values: list[list[Toml]]) -> None:
     points = build_sweep(
         SweepFile(), "", {}, [key_axis(key, each) for key, each in zip(KEYS, values, strict=False)]
     ).points
@@ -196,12 +196,12 @@ def test_every_point_has_a_folder_of_its_own(values: list[list[Toml]]) -> None:
 @given(st.sampled_from(KEYS), VALUES)
 @example("agent.kind", "\x7f")
 @example("agent.options", {"a b": 1, "c": "x"})
-def test_set_reads_a_value_as_it_was(key: str, value: Toml) -> None:
+def test_an_override_written_for_set_is_read_back_unchanged(key: str, value: Toml) -> None:
     (word,) = format_overrides({key: value})
     assert parse_override(word) == (key, value)
 
 
-def test_a_name_is_cut_and_told_apart() -> None:
+def test_long_point_names_are_shortened_and_stay_distinct() -> None:
     one, other = names([key_axis("agent.kind", [f"{'x' * 200}{end}" for end in "ab"])])
     assert one != other
     assert max(len(one), len(other)) < 100
@@ -216,7 +216,7 @@ def test_every_sweep_of_ours_loads(name: str) -> None:
         assert sweep.goal.keys() <= {column.key for column in METRICS}
 
 
-def test_the_objectives_are_what_the_sweep_says() -> None:
+def test_the_objectives_sweep_has_four_objectives_with_three_seeds() -> None:
     configs = TrainingPoints(build_sweep(read_definition("objectives")[1], "objectives", {}, [])).configs
     assert len(configs) == 12
     assert {config.staleness.max_staleness for config in configs.values()} == {4}

@@ -49,7 +49,7 @@ def states(loop: SweepLoop) -> list[str]:
     return [result.state.value for result in loop.results.values()]
 
 
-async def test_every_point_is_an_evaluation_and_what_has_ended_is_not_repeated(tmp_path: Path) -> None:
+async def test_every_point_is_an_evaluation_and_finished_ones_are_not_repeated(tmp_path: Path) -> None:
     axes = ("oracle=true", "seed=0,1", "agent.max_turns=2,3")
     loop = await swept(tmp_path, *axes)
     assert states(loop) == ["ended"] * 4

@@ -53,7 +53,7 @@ def test_without_seeds_there_is_nothing_to_average() -> None:
     assert "Over seeds" not in render_sweep_page(found)
 
 
-def test_the_goal_is_each_points() -> None:
+def test_the_goal_applies_to_each_point() -> None:
     found = table(*MIXED)
     assert found.missed == ["gspo-seed0"]
     assert found.verdict == "3 of 4 points, 1 failed, goal missed by 1"
@@ -67,7 +67,7 @@ def test_a_point_that_ended_without_the_goals_metric_has_missed_it() -> None:
     assert found.missed == ["gspo-seed0"]
 
 
-def test_what_is_not_known_is_left_empty() -> None:
+def test_unknown_values_are_left_empty() -> None:
     rows = list(csv.DictReader(io.StringIO(table_as_csv(table(*MIXED)))))
     assert [row["point"] for row in rows] == ["clip-seed0", "clip-seed1", "gspo-seed0", "gspo-seed1"]
     assert rows[0]["difference"] == "0.5"
@@ -94,7 +94,7 @@ def test_the_page_has_points_means_goal_and_failures_as_text() -> None:
     assert "<b>" not in text.replace("<body", "")
 
 
-def test_lines_stand_below_each_other() -> None:
+def test_columns_of_the_text_table_are_aligned() -> None:
     lines = align_columns(average_rows(table(*MIXED)))
     assert len({len(line) for line in lines}) == 1
     head, first, *_, last = point_rows(table(*MIXED))

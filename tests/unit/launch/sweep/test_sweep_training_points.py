@@ -67,7 +67,7 @@ class SweptPoints:
         return {run: Path(json.loads(folder)).name for run, folder in given.items()}
 
 
-async def test_every_point_is_a_run_of_its_own_and_what_has_ended_is_not_repeated(tmp_path: Path) -> None:
+async def test_every_point_is_a_separate_run_and_finished_ones_are_not_repeated(tmp_path: Path) -> None:
     """Runs that begin alike are evaluated once before training."""
     swept = SweptPoints(tmp_path, "learner.loss=clip,gspo", "run.seed=0,1")
     await swept.run()
@@ -91,7 +91,7 @@ async def test_every_point_is_a_run_of_its_own_and_what_has_ended_is_not_repeate
 
 
 @pytest.mark.slow
-async def test_one_that_was_broken_off_is_resumed_and_the_others_were_not_stopped(tmp_path: Path) -> None:
+async def test_an_interrupted_point_is_resumed_and_did_not_stop_the_others(tmp_path: Path) -> None:
     swept = SweptPoints(tmp_path, "run.seed=0,1,2")
     swept.behave(seed1=["break"])
     await swept.run()
@@ -107,7 +107,7 @@ async def test_one_that_was_broken_off_is_resumed_and_the_others_were_not_stoppe
 
 @pytest.mark.slow
 @pytest.mark.parametrize("death", ["refuse", "half"])
-async def test_one_that_never_was_a_run_is_begun_anew(tmp_path: Path, death: str) -> None:
+async def test_a_point_that_died_before_it_became_a_run_is_started_afresh(tmp_path: Path, death: str) -> None:
     swept = SweptPoints(tmp_path, "run.seed=0")
     swept.behave(seed0=[death])
     await swept.run()
@@ -117,7 +117,7 @@ async def test_one_that_never_was_a_run_is_begun_anew(tmp_path: Path, death: str
     assert (swept.states, swept.calls[-1]["resumed"]) == ({"seed0": "ended"}, False)
 
 
-async def test_one_whose_checks_failed_is_not_run_again_unless_it_is_removed(tmp_path: Path) -> None:
+async def test_a_point_with_failed_checks_is_not_repeated_unless_it_is_removed(tmp_path: Path) -> None:
     swept = SweptPoints(tmp_path, "run.seed=0")
     swept.behave(seed0=["miss"])
     await swept.run()
@@ -129,7 +129,7 @@ async def test_one_whose_checks_failed_is_not_run_again_unless_it_is_removed(tmp
     assert len(swept.calls) == 1
 
 
-def test_what_is_not_only_about_learning_begins_otherwise(tmp_path: Path) -> None:
+def test_only_points_that_differ_in_learning_settings_alone_share_a_start(tmp_path: Path) -> None:
     alike = SweptPoints(tmp_path / "a", "learner.lr=1e-4,2e-4", "staleness.max_staleness=2,4")
     assert len(alike.points.points_starting_alike(alike.sweep.points[0])) == 3
     for axis in ("run.seed=0,1", "agent.max_turns=3,4", "engine.dtype=float32,bfloat16", "warm_start.noise=0.5,0.6"):
@@ -138,7 +138,7 @@ def test_what_is_not_only_about_learning_begins_otherwise(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-async def test_what_begins_alike_waits_for_the_first_and_the_others_do_not(tmp_path: Path) -> None:
+async def test_points_that_start_alike_wait_for_the_first_and_others_do_not(tmp_path: Path) -> None:
     swept = SweptPoints(tmp_path, "learner.loss=clip,gspo", "run.seed=0,1")
     swept.behave(clip__seed0=["hold"], clip__seed1=["hold"])
     async with asyncio.TaskGroup() as group:
@@ -152,7 +152,9 @@ async def test_what_begins_alike_waits_for_the_first_and_the_others_do_not(tmp_p
 
 @pytest.mark.slow
 @pytest.mark.parametrize("concurrency", [1, 3])
-async def test_one_that_dies_before_it_trains_leaves_the_start_to_the_next(tmp_path: Path, concurrency: int) -> None:
+async def test_a_point_that_dies_before_training_leaves_the_shared_start_to_the_next(
+    tmp_path: Path, concurrency: int
+) -> None:
     swept = SweptPoints(tmp_path, "learner.loss=clip,gspo,cispo")
     swept.behave(clip=["half"])
     await swept.run(concurrency)
@@ -171,7 +173,7 @@ async def test_a_run_of_another_configuration_is_refused_with_the_ways_out(tmp_p
 
 
 @pytest.mark.slow
-async def test_more_points_are_added_to_those_that_are_there(tmp_path: Path) -> None:
+async def test_points_can_be_added_to_an_existing_sweep(tmp_path: Path) -> None:
     await SweptPoints(tmp_path, "run.seed=0").run()
     more = SweptPoints(tmp_path, "run.seed=0,1,2")
     await more.run()

@@ -42,7 +42,7 @@ def rendered(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 # -- Slurm -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_batch_script_is_bash(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_batch_script_is_valid_bash(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     script = tmp_path / "job.sh"
     script.write_text(rendered(capsys, *SLURM, "--", *RUN))
     subprocess.run(["bash", "-n", script], check=True)
@@ -50,7 +50,7 @@ def test_a_batch_script_is_bash(capsys: pytest.CaptureFixture[str], tmp_path: Pa
         subprocess.run([shellcheck, "--exclude=SC1091", script], check=True)
 
 
-def test_slurm_reads_what_it_is_to_give(capsys: pytest.CaptureFixture[str]) -> None:
+def test_slurm_directives_request_the_given_resources(capsys: pytest.CaptureFixture[str]) -> None:
     """Its directives end with the first line that is no comment."""
     script = rendered(capsys, *SLURM, "--", *RUN)
     directives = script.partition("\nset -")[0].splitlines()
@@ -82,7 +82,7 @@ def machine(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_batch_script_starts_head_nodes_and_the_driver_with_the_words_as_they_were_given(machine: Path) -> None:
+def test_a_batch_script_starts_head_nodes_and_driver_with_the_given_words(machine: Path) -> None:
     job = SlurmJob(
         job=make_job("longshore", RUN),
         nodes=2,
@@ -115,7 +115,7 @@ def test_a_batch_script_starts_head_nodes_and_the_driver_with_the_words_as_they_
 
 
 @pytest.mark.parametrize("more", [(), ("--claim", "runs"), ("--pool",), ("--engine-nodes", "0", "--head-gpus", "4")])
-def test_a_manifest_is_what_kuberay_takes(capsys: pytest.CaptureFixture[str], more: tuple[str, ...]) -> None:
+def test_a_manifest_is_a_valid_ray_job(capsys: pytest.CaptureFixture[str], more: tuple[str, ...]) -> None:
     manifest = yaml.safe_load(rendered(capsys, *KUBERNETES, *more, "--", *RUN))
     jsonschema.validate(manifest, RAY_JOB)
     for pod in pods(manifest):
@@ -125,13 +125,13 @@ def test_a_manifest_is_what_kuberay_takes(capsys: pytest.CaptureFixture[str], mo
         assert len(set(volumes)) == len(volumes)
 
 
-def test_a_manifest_s_run_is_the_one_that_was_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_run_of_a_manifest_is_the_requested_one(capsys: pytest.CaptureFixture[str]) -> None:
     manifest = yaml.safe_load(rendered(capsys, *KUBERNETES, "--", *RUN))
     words = shlex.split(manifest["spec"]["entrypoint"])
     assert words == ["python", "-m", "launch.templates.entrypoint", "/runs", "longshore", "6", "--", *RUN]
 
 
-def test_agents_pods_have_a_docker_engine_that_finds_the_toolchain_by_the_same_path(
+def test_agent_pods_have_a_docker_engine_with_the_toolchain_at_the_same_path(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The engine mounts the toolchain into sandboxes by the path that it is told."""
@@ -146,7 +146,7 @@ def test_agents_pods_have_a_docker_engine_that_finds_the_toolchain_by_the_same_p
     assert made_ready["command"][-2:] == ["sandbox.host", "up"]
 
 
-def test_only_pods_with_engines_ask_for_gpus_and_every_node_knows_how_long_a_cut_may_be(
+def test_only_engine_pods_request_gpus_and_every_node_has_the_ray_environment(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     manifest = yaml.safe_load(rendered(capsys, *KUBERNETES, "--", *RUN))
@@ -171,7 +171,7 @@ def containers(pod: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 @given(st.lists(st.text(st.characters(exclude_characters="\0\n", exclude_categories=["Cs"]), min_size=1), max_size=5))
-def test_no_word_is_read_as_anything_but_itself(words: list[str]) -> None:
+def test_every_argument_survives_shell_quoting(words: list[str]) -> None:
     line = ClusterJob(name="job", words=tuple(words)).command(runs="/my $runs", run="job-1", nodes=2)
     assert shlex.split(line) == ["python", "-m", "launch.templates.entrypoint", "/my $runs", "job-1", "2", "--", *words]
 
@@ -196,13 +196,13 @@ def test_a_template_holds_no_secret(capsys: pytest.CaptureFixture[str], kind: tu
         ((*KUBERNETES, "--agent-nodes", "0", "--", *RUN), "leaves no node for sandboxes"),
     ],
 )
-def test_what_would_fail_only_in_the_queue_fails_here(words: tuple[str, ...], message: str) -> None:
+def test_arguments_that_would_fail_in_the_queued_job_are_refused_at_once(words: tuple[str, ...], message: str) -> None:
     with pytest.raises(UserError, match=message):
         command.COMMAND.call(words)
 
 
 @pytest.mark.parametrize("kind", [SLURM, KUBERNETES])
-def test_what_is_where_the_job_will_be_need_not_be_here(
+def test_paths_of_the_job_need_not_exist_on_this_machine(
     kind: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert "/opt/mine.toml" in rendered(capsys, *kind, "--", "/opt/mine.toml", "--set", "my.key=1")

@@ -83,11 +83,11 @@ def whole(timeline: RunTimeline) -> dict[str, Any]:
     return build_trace_file(window.clip(timeline.trace_events()), window.begin_s, {})
 
 
-def test_a_runs_timeline_follows_the_formats_rules(run_dir: Path) -> None:
+def test_the_timeline_of_a_run_follows_the_trace_format(run_dir: Path) -> None:
     check_format(whole(read_run_timeline(run_dir)))
 
 
-def test_engines_workers_and_the_learner_have_tracks_with_what_they_did(run_dir: Path) -> None:
+def test_engines_workers_and_the_learner_have_tracks_with_their_activities(run_dir: Path) -> None:
     pieces = read_run_timeline(run_dir).trace_events()
     names = defaultdict(set)
     for piece in pieces:
@@ -99,7 +99,7 @@ def test_engines_workers_and_the_learner_have_tracks_with_what_they_did(run_dir:
     assert {"warm_start", "training"} <= names["run"]
 
 
-def test_an_episodes_parts_are_within_it_and_add_up(tmp_path: Path) -> None:
+def test_the_parts_of_an_episode_lie_within_it_and_add_up(tmp_path: Path) -> None:
     log, clock = clocked(tmp_path)
     worker = "train-g000000-s00-a0"
     for at, kind, fields in (
@@ -131,7 +131,7 @@ def clocked(run_dir: Path, writer: str = "worker-0-0") -> tuple[EventLog, list[f
     return EventLog(run_dir, writer, "node-0", lambda: clock[0], steady=None), clock
 
 
-def test_an_episode_whose_worker_died_ends_where_it_was_last_heard_of(tmp_path: Path) -> None:
+def test_an_episode_of_a_dead_worker_ends_at_its_last_event(tmp_path: Path) -> None:
     log, clock = clocked(tmp_path)
     clock[0] = 10.0
     log.emit("episode.started", trajectory="train-g000000-s00-a0", task="t")
@@ -151,7 +151,7 @@ def test_an_episode_whose_worker_died_ends_where_it_was_last_heard_of(tmp_path: 
     check_format(whole(read_run_timeline(tmp_path)))
 
 
-def test_running_sums_become_how_many_were_at_what(tmp_path: Path) -> None:
+def test_running_sums_of_activity_become_concurrency_levels(tmp_path: Path) -> None:
     """A timeline: three requests were decoded at once, and then one for half of the time."""
     log, clock = clocked(tmp_path)
     log.emit("node.up")
@@ -182,15 +182,15 @@ spans = st.lists(
 
 
 @given(spans)
-def test_spans_nest_whatever_clocks_say(given_spans: list[TraceSpan]) -> None:
-    """Else a reader draws them over each other, or refuses the file.  No span is lost or ends elsewhere."""
+def test_spans_nest_even_if_clocks_disagree(given_spans: list[TraceSpan]) -> None:
+    """Without this, a reader draws them over each other, or refuses the file.  No span is lost or ends elsewhere."""
     found = nest_spans(given_spans)
     assert sorted((each.name, each.end_s) for each in found) == sorted((each.name, each.end_s) for each in given_spans)
     check_format(build_trace_file(found, 0.0, {}))
 
 
 @given(spans)
-def test_what_was_at_once_is_on_tracks_of_its_own(given_spans: list[TraceSpan]) -> None:
+def test_concurrent_spans_are_on_separate_tracks(given_spans: list[TraceSpan]) -> None:
     places = assign_tracks(given_spans)
     for place in set(places):
         own = sorted(
@@ -199,7 +199,7 @@ def test_what_was_at_once_is_on_tracks_of_its_own(given_spans: list[TraceSpan]) 
         assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(own))
 
 
-def test_a_window_keeps_what_reaches_into_it_and_the_levels_that_held() -> None:
+def test_a_window_keeps_overlapping_spans_and_the_levels_at_its_start() -> None:
     cut = TimeWindow(10.0, 20.0).clip(
         [
             TraceSpan(TRACK, "before", 0.0, 9.0),
@@ -245,7 +245,7 @@ def test_the_command_writes_a_window_of_the_run(
         (["--output", "/nowhere/t.json"], "cannot write /nowhere/t.json"),
     ],
 )
-def test_bad_input_is_one_line(
+def test_invalid_arguments_are_a_user_error(
     run_dir: Path, arguments: list[str], why: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     done = call_command(capfd, "launch.trace", run_dir, *arguments, "--json")
@@ -253,7 +253,7 @@ def test_bad_input_is_one_line(
     assert why in done.stderr
 
 
-def test_a_folder_that_is_no_run_is_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_without_a_run_is_refused_in_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     done = call_command(capfd, "launch.trace", tmp_path)
     assert (done.returncode, done.stderr.count("\n")) == (EXIT_USER, 1)
     assert f"no run '{tmp_path.name}' in" in done.stderr

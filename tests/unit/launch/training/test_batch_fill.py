@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from launch.training.batch_fill import BatchFill
 
 
-def test_places_lost_to_age_are_leased_again_in_the_next_step() -> None:
+def test_places_lost_to_staleness_are_leased_again_in_the_next_step() -> None:
     fill = BatchFill(groups_per_step=16, group_size=8)
     assert fill.groups_to_lease == 16
     fill.record_step(dropped=20)
@@ -19,8 +19,8 @@ def test_places_lost_to_age_are_leased_again_in_the_next_step() -> None:
     assert (fill.groups_to_lease, fill.dropped_groups) == (16, 3)
 
 
-def test_what_is_more_than_a_batch_is_leased_in_the_steps_after_the_next() -> None:
-    """Else steps that lose nearly all they are given lease more and more, until no budget holds it."""
+def test_losses_beyond_one_batch_are_leased_over_several_steps() -> None:
+    """Without this, steps that lose nearly all of their batch lease more and more, until it exceeds every budget."""
     fill = BatchFill(groups_per_step=2, group_size=2)
     leased: list[int] = []
     for lost in (8, 0, 0, 0):
@@ -29,7 +29,7 @@ def test_what_is_more_than_a_batch_is_leased_in_the_steps_after_the_next() -> No
     assert leased == [4, 4, 2, 2]
 
 
-def test_a_resumed_run_tells_admission_the_same_and_owes_nothing() -> None:
+def test_a_resumed_run_keeps_its_count_of_dropped_groups_and_owes_no_lease() -> None:
     fill = BatchFill(16, 8, dropped=20)
     assert (fill.groups_to_lease, fill.dropped_groups) == (16, 2)
 

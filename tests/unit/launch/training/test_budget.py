@@ -24,11 +24,11 @@ from launch.training.budget import first_limit_reached
         ({}, None),
     ],
 )
-def test_each_limit_holds_from_what_it_names_on(limit: dict[str, float], says: str | None) -> None:
+def test_each_limit_is_reached_at_exactly_its_value(limit: dict[str, float], says: str | None) -> None:
     assert first_limit_reached(StopSettings.model_validate(limit), 5, 70, BudgetUsage(900, 1800.0)) == says
 
 
-def test_what_earlier_starts_used_counts_with_the_steps_that_were_taken_back(tmp_path: Path) -> None:
+def test_usage_of_earlier_starts_counts_including_rolled_back_steps(tmp_path: Path) -> None:
     lines = [
         {"step": 1, "engine_tokens": 10, "elapsed_s": 2.5},
         {"step": 2, "engine_tokens": 20, "elapsed_s": 2.5},

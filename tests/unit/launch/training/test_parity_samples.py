@@ -60,7 +60,9 @@ async def test_every_engine_that_serves_the_weights_samples_as_an_episode_would(
         (EngineState.RESTARTING, NOW, r"engine-0 is restarting on 0\.5"),
     ],
 )
-async def test_nobody_waits_for_weights_to_come(state: EngineState, version: WeightVersion, why: str) -> None:
+async def test_sampling_for_parity_does_not_wait_for_weights(
+    state: EngineState, version: WeightVersion, why: str
+) -> None:
     engine = FakeParityEngine(lambda: version, state=state)
     with pytest.raises(ParitySamplingError, match=why):
         await sample_for_parity(SETTINGS, NOW, remotes(engine))
@@ -72,7 +74,7 @@ class DeadEngine:
         raise ActorDied("engine-0", "killed")
 
 
-async def test_an_engine_that_is_gone_keeps_nobody_waiting() -> None:
+async def test_a_lost_engine_fails_parity_sampling_at_once() -> None:
     with pytest.raises(ParitySamplingError, match="engine-0 does not answer"):
         await sample_for_parity(SETTINGS, NOW, [LocalRemote(DeadEngine(), "run/1/engine-0")])
     with pytest.raises(ParitySamplingError, match="its server is gone"):
@@ -82,7 +84,7 @@ async def test_an_engine_that_is_gone_keeps_nobody_waiting() -> None:
 @pytest.mark.parametrize(
     "faulty", [FakeParityEngine(lambda: NOW, sampling=OLD), FakeParityEngine(lambda: NOW, mixed=True)]
 )
-async def test_tokens_of_which_anything_is_of_other_weights_do_not_count(faulty: FakeParityEngine) -> None:
+async def test_replies_with_any_part_from_other_weights_do_not_count(faulty: FakeParityEngine) -> None:
     with pytest.raises(ParitySamplingError, match="engine-0 got other weights while it sampled"):
         await sample_for_parity(SETTINGS, NOW, remotes(faulty))
     found = await sample_for_parity(SETTINGS, NOW, remotes(faulty, FakeParityEngine(lambda: NOW)))
@@ -91,7 +93,7 @@ async def test_tokens_of_which_anything_is_of_other_weights_do_not_count(faulty:
     ]
 
 
-def test_prompts_are_those_that_episodes_begin_with_and_the_same_after_each_start(tmp_path: Path) -> None:
+def test_parity_prompts_are_those_of_episodes_and_the_same_after_each_start(tmp_path: Path) -> None:
     config = load_recipe(
         "demo",
         [

@@ -327,7 +327,9 @@ async def test_a_learners_death_takes_the_run_back_to_its_checkpoint(tmp_path: P
     assert run.training.lineage.entries[used[2]].step == 2
 
 
-async def test_a_learner_that_its_work_kills_ends_the_run_though_steps_before_that_succeed(tmp_path: Path) -> None:
+async def test_a_learner_that_keeps_dying_at_one_step_ends_the_run_though_steps_before_it_succeed(
+    tmp_path: Path,
+) -> None:
     run = TrainingRun(tmp_path, dies_at=[4] * 10)
     with pytest.raises(ActorDied):
         await run.go()
@@ -335,7 +337,7 @@ async def test_a_learner_that_its_work_kills_ends_the_run_though_steps_before_th
     assert len(run.generations) == 4
 
 
-async def test_engines_are_given_the_weights_that_a_checkpoint_took_back(tmp_path: Path) -> None:
+async def test_engines_get_the_weights_of_the_checkpoint_after_a_rollback(tmp_path: Path) -> None:
     run = TrainingRun(tmp_path, dies_at=[4])
     await run.go()
     offered = [(manifest.step, manifest.version) for manifest in run.weight_sync.offered]
@@ -343,7 +345,7 @@ async def test_engines_are_given_the_weights_that_a_checkpoint_took_back(tmp_pat
     assert [version for _, version in offered] == sorted({version for _, version in offered})
 
 
-async def test_weights_go_out_every_so_many_steps_and_once_more_at_the_end(tmp_path: Path) -> None:
+async def test_weights_are_published_at_their_interval_and_at_the_end(tmp_path: Path) -> None:
     run = TrainingRun(tmp_path)
     run.change({"learner.publish_every": 2, "run.steps": 3})
     await run.go()
@@ -355,7 +357,7 @@ async def test_weights_go_out_every_so_many_steps_and_once_more_at_the_end(tmp_p
     assert run.training.lineage.staleness(stepped[0][1], run.weight_sync.newest.version) == 3
 
 
-async def test_a_batch_without_a_token_to_train_is_dropped_and_is_no_step(tmp_path: Path) -> None:
+async def test_a_batch_without_a_token_to_train_is_dropped_and_does_not_count_as_a_step(tmp_path: Path) -> None:
     run = TrainingRun(tmp_path)
     run.generations[0].stale = 2
     run.change({"run.steps": 2})
@@ -386,7 +388,7 @@ def told_of_steps(run_dir: Path) -> list[tuple[object, ...]]:
     ]
 
 
-async def test_what_each_step_made_of_its_trajectories_is_kept_for_people(tmp_path: Path) -> None:
+async def test_the_use_of_trajectories_in_each_step_is_recorded(tmp_path: Path) -> None:
     run = TrainingRun(tmp_path, dies_at=[4])
     run.generations[0].stale_at = [2]
     await run.buffer.add_ready(PER_STEP)
@@ -397,7 +399,7 @@ async def test_what_each_step_made_of_its_trajectories_is_kept_for_people(tmp_pa
     ]  # fmt: skip
 
 
-async def test_a_disk_that_takes_no_records_is_told_once_and_costs_no_step(tmp_path: Path) -> None:
+async def test_records_that_cannot_be_written_raise_one_alert_and_cost_no_step(tmp_path: Path) -> None:
     (tmp_path / TRAINED).write_text("in the way")
     run = TrainingRun(tmp_path)
     await run.go()
@@ -414,7 +416,7 @@ async def test_the_learners_activity_says_when_it_waited_and_when_it_computed(tm
     assert {"waiting", "training", "publishing", "saving"} <= last["seconds"].keys()
 
 
-async def test_a_learner_that_comes_back_is_given_the_reference_that_the_first_one_wrote(tmp_path: Path) -> None:
+async def test_a_restarted_learner_gets_the_reference_that_the_first_one_wrote(tmp_path: Path) -> None:
     run = TrainingRun(tmp_path, dies_at=[4])
     run.change({"kl.coefficient": 0.1})
     await run.go()
@@ -428,7 +430,7 @@ def kept_batches(run_dir: Path) -> Counter[str]:
     return Counter(file.parent.name for file in files)
 
 
-async def test_a_batch_that_is_not_finite_is_kept_and_dropped_and_is_no_step(tmp_path: Path) -> None:
+async def test_a_nonfinite_batch_is_stored_and_dropped_and_does_not_count_as_a_step(tmp_path: Path) -> None:
     run = TrainingRun(tmp_path)
     run.generations[0].nonfinite_at = [1, 2]
     run.change({"run.steps": 2})
@@ -440,7 +442,7 @@ async def test_a_batch_that_is_not_finite_is_kept_and_dropped_and_is_no_step(tmp
     assert [event["step"] for event in events] == [1, 2]
 
 
-async def test_a_learner_that_never_is_finite_ends_the_run(tmp_path: Path) -> None:
+async def test_repeated_nonfinite_batches_end_the_run(tmp_path: Path) -> None:
     run = TrainingRun(tmp_path)
     run.generations[0].nonfinite_at = [2, 2]
     with pytest.raises(UserError, match=r"2 batches in a row.*learner\.nonfinite_limit.*nonfinite"):
@@ -450,7 +452,7 @@ async def test_a_learner_that_never_is_finite_ends_the_run(tmp_path: Path) -> No
     assert run.buffer.passed_over == 2 * PER_STEP, "they are dropped all the same"
 
 
-async def test_what_drops_cost_is_told_once_though_a_death_takes_the_lines_back_that_told_it(tmp_path: Path) -> None:
+async def test_dropped_tokens_are_reported_once_even_if_a_death_rolls_back_their_line(tmp_path: Path) -> None:
     run = TrainingRun(tmp_path, dies_at=[4])
     run.generations[0].stale_at = [3]
     await run.buffer.add_ready(PER_STEP)
@@ -484,8 +486,8 @@ async def test_a_new_driver_knows_the_versions_that_came_after_the_checkpoint(tm
 
 
 @pytest.mark.parametrize("forgotten", ["arrivals", "steps"])
-async def test_a_journal_that_is_older_than_the_checkpoint_is_not_gone_on_with(tmp_path: Path, forgotten: str) -> None:
-    """Else trajectories that the checkpoint's weights have learned from are trained again."""
+async def test_a_journal_that_is_older_than_the_checkpoint_is_refused(tmp_path: Path, forgotten: str) -> None:
+    """Otherwise trajectories that the checkpoint's weights have learned from would be trained again."""
     first = TrainingRun(tmp_path)
     await first.go()
     older = FakeBuffer()
@@ -499,7 +501,7 @@ async def test_a_journal_that_is_older_than_the_checkpoint_is_not_gone_on_with(t
     assert older.committed == []
 
 
-async def test_a_learner_that_dies_of_its_work_ends_the_run(tmp_path: Path) -> None:
+async def test_a_learner_that_dies_at_every_retry_of_a_step_ends_the_run(tmp_path: Path) -> None:
     run = TrainingRun(tmp_path, dies_at=[3] * 10)
     with pytest.raises(ActorDied):
         await run.go()
@@ -516,7 +518,7 @@ async def test_before_the_first_checkpoint_a_dead_learners_work_is_done_again(tm
     assert run.generations[1].publishes == 999
 
 
-async def test_a_learner_that_dies_of_its_first_work_ends_the_run(tmp_path: Path) -> None:
+async def test_a_learner_that_dies_at_every_retry_of_its_first_work_ends_the_run(tmp_path: Path) -> None:
     run = TrainingRun(tmp_path)
 
     async def deadly() -> None:
@@ -534,7 +536,7 @@ async def test_the_death_of_another_actor_is_not_taken_for_the_learners(tmp_path
     assert len(run.generations) == 1
 
 
-async def test_checkpoints_come_at_the_start_every_so_many_steps_and_at_the_end(tmp_path: Path) -> None:
+async def test_checkpoints_are_written_at_the_start_at_their_interval_and_at_the_end(tmp_path: Path) -> None:
     run = TrainingRun(tmp_path)
     run.change({"run.steps": 3})
     await run.go()
@@ -556,7 +558,7 @@ async def test_a_full_buffer_is_given_its_checkpoint_early(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("full", [False, True])
-async def test_a_budget_that_is_full_of_what_was_trained_does_not_starve_the_next_step(
+async def test_a_budget_full_of_trained_trajectories_does_not_starve_the_next_step(
     tmp_path: Path, *, full: bool
 ) -> None:
     run = TrainingRun(tmp_path)
@@ -598,7 +600,7 @@ async def test_a_stop_condition_ends_training_between_steps_and_says_so(
     assert alerts == ([] if steps == 4 else [why])
 
 
-async def test_trajectories_that_could_not_be_exported_are_told_once(tmp_path: Path) -> None:
+async def test_failed_exports_of_trajectories_are_reported_once(tmp_path: Path) -> None:
     run = TrainingRun(tmp_path)
     run.buffer.export_failures = 3
     await run.go()
@@ -619,7 +621,7 @@ async def test_a_stop_condition_ends_the_wait_for_a_batch_that_never_comes(tmp_p
     assert run.training.step == 0
 
 
-async def test_the_policy_wait_holds_the_step_that_would_strand_an_episode(tmp_path: Path) -> None:
+async def test_the_wait_policy_delays_a_step_that_would_strand_an_episode(tmp_path: Path) -> None:
     run = TrainingRun(tmp_path)
     run.change({"staleness.policy": StaleTokenPolicy.WAIT})
     run.scheduler.running_step = 0
@@ -647,7 +649,7 @@ async def test_weights_stay_until_every_engine_has_a_later_version(tmp_path: Pat
 
 
 async def test_a_run_that_is_stopped_keeps_its_last_step(tmp_path: Path) -> None:
-    """Else its last weights, which were evaluated, are in no checkpoint, and a resume takes its last steps back."""
+    """Without this, its last weights, which were evaluated, are in no checkpoint, and a resume repeats steps."""
     run = TrainingRun(tmp_path)
     await run.buffer.add_ready(3 * PER_STEP)
     run.change({"stop.after_trajectories": 10_000, "learner.publish_every": 2})
@@ -663,7 +665,7 @@ async def test_a_run_that_is_stopped_keeps_its_last_step(tmp_path: Path) -> None
     assert [manifest.step for manifest in run.weight_sync.offered] == [2, 3]
 
 
-async def test_a_learner_that_dies_after_the_last_step_costs_no_more_than_one_before(tmp_path: Path) -> None:
+async def test_a_learner_that_dies_after_the_last_step_is_restarted_and_the_run_completes(tmp_path: Path) -> None:
     run = TrainingRun(tmp_path)
     run.change({"run.steps": 3, "learner.publish_every": 2})
     run.generations[0].publishes = 2
@@ -673,7 +675,7 @@ async def test_a_learner_that_dies_after_the_last_step_costs_no_more_than_one_be
     assert [manifest.step for manifest in run.weight_sync.offered] == [2, 3]
 
 
-async def test_what_a_killed_learner_left_half_written_is_removed(tmp_path: Path) -> None:
+async def test_half_written_weights_of_a_killed_learner_are_removed(tmp_path: Path) -> None:
     run = TrainingRun(tmp_path, dies_at=[2])
     (tmp_path / "weights" / ".v7.building").mkdir(parents=True)
     await run.go()
@@ -745,7 +747,9 @@ async def test_a_disk_that_stays_full_ends_the_run_even_after_its_last_step(tmp_
     assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == {"step-000000"}
 
 
-async def test_a_learner_that_dies_while_it_writes_takes_the_run_back_to_the_checkpoint_before(tmp_path: Path) -> None:
+async def test_a_learner_that_dies_while_writing_a_checkpoint_takes_the_run_back_to_the_one_before(
+    tmp_path: Path,
+) -> None:
     run = TrainingRun(tmp_path, dies_at=[4])
     run.change({"learner.publish_every": 100})
     async with going(run, until_step=3):
@@ -769,7 +773,7 @@ async def test_an_interrupted_run_finishes_the_checkpoint_that_it_writes(tmp_pat
     assert run.buffer.committed == [0, 2]
 
 
-async def test_a_dead_learner_goes_on_from_the_newest_checkpoint_that_is_whole(tmp_path: Path) -> None:
+async def test_a_restarted_learner_continues_from_the_newest_intact_checkpoint(tmp_path: Path) -> None:
     run = TrainingRun(tmp_path, dies_at=[4])
     run.change({"learner.publish_every": 100})
     torn: list[Path] = []
@@ -833,7 +837,7 @@ def on_device(calls: Sequence[str]) -> list[str]:
     return kept
 
 
-async def test_learner_and_engine_are_never_on_their_device_together(tmp_path: Path) -> None:
+async def test_learner_and_engine_are_never_on_a_shared_device_at_the_same_time(tmp_path: Path) -> None:
     run = TrainingRun(tmp_path)
     run.generations[0].stale_at = [2]
     await run.buffer.add_ready(5 * PER_STEP)
@@ -847,7 +851,7 @@ async def test_learner_and_engine_are_never_on_their_device_together(tmp_path: P
     assert run.weight_sync.served.step == 4
 
 
-async def test_engines_stay_offloaded_until_a_learner_that_died_is_there_again(tmp_path: Path) -> None:
+async def test_engines_stay_offloaded_until_a_dead_learner_is_restarted(tmp_path: Path) -> None:
     """An engine that took its memory back too early would find none."""
     run = TrainingRun(tmp_path, dies_at=[3])
     await run.buffer.add_ready(4 * PER_STEP)
@@ -895,8 +899,8 @@ class FakeOnlineEvaluation:
         return reason
 
 
-async def test_training_tells_of_what_can_be_evaluated_and_of_what_is_gone(tmp_path: Path) -> None:
-    """Else a step is never evaluated, or one that never was stands as the best."""
+async def test_evaluations_are_notified_of_published_and_rolled_back_steps(tmp_path: Path) -> None:
+    """Without this, a step is never evaluated, or a step that was rolled back counts as the best."""
     run = TrainingRun(tmp_path, dies_at=[4])
     evaluations = FakeOnlineEvaluation()
     run.evaluate_with(evaluations)
@@ -912,10 +916,10 @@ async def test_training_tells_of_what_can_be_evaluated_and_of_what_is_gone(tmp_p
     assert lines[3]["evaluation_pass_at_1"] == 0.5
 
 
-async def test_on_a_shared_device_the_learners_turn_waits_for_an_evaluation_and_no_turn_for_itself(
+async def test_on_a_shared_device_each_turn_of_the_learner_waits_once_for_evaluations(
     tmp_path: Path,
 ) -> None:
-    """Else an attempt is of two sets of weights, or the run waits for ever."""
+    """Without this, an attempt is sampled from two sets of weights, or the run waits for ever."""
     run = TrainingRun(tmp_path)
     evaluations = FakeOnlineEvaluation()
     await run.buffer.add_ready(4 * PER_STEP)
@@ -987,7 +991,7 @@ def of_kind(run: TrainingRun, kind: str) -> list[dict[str, JsonValue]]:
     return [event for event in read_events(run.run_dir) if event["kind"] == kind]
 
 
-async def test_parity_is_looked_for_before_the_first_step_and_every_so_many(tmp_path: Path) -> None:
+async def test_parity_is_checked_before_the_first_step_and_at_its_interval(tmp_path: Path) -> None:
     run = TrainingRun(tmp_path)
     engine = up_to_date(run, gap=0.01)
     probing(run, engine)
@@ -1005,7 +1009,7 @@ async def test_parity_is_looked_for_before_the_first_step_and_every_so_many(tmp_
 
 
 async def test_a_run_that_begins_out_of_parity_takes_no_step(tmp_path: Path) -> None:
-    """Else what it has learned by then is from tokens that its policy never said."""
+    """Otherwise it would learn from tokens that its policy never sampled."""
     run = TrainingRun(tmp_path)
     probing(run, up_to_date(run, gap=0.3))
     with pytest.raises(UserError, match=r"k3 0\.05 is above parity\.max_k3 = 0\.001.*all alike"):
@@ -1031,7 +1035,7 @@ async def test_a_resumed_run_begins_with_a_parity_check(tmp_path: Path) -> None:
     assert second.generations[0].stepped == []
 
 
-async def test_a_run_that_loses_parity_later_says_so_and_goes_on(tmp_path: Path) -> None:
+async def test_a_later_loss_of_parity_is_reported_and_the_run_goes_on(tmp_path: Path) -> None:
     run = TrainingRun(tmp_path)
     engine = up_to_date(run)
     probing(run, engine, every_steps=1)
@@ -1049,7 +1053,7 @@ async def test_a_run_that_loses_parity_later_says_so_and_goes_on(tmp_path: Path)
     assert len(of_kind(run, "parity.measured")) == 4
 
 
-async def test_a_look_that_no_engine_is_there_for_is_put_off_and_said_once(tmp_path: Path) -> None:
+async def test_a_parity_check_without_an_engine_is_postponed_and_reported_once(tmp_path: Path) -> None:
     run = TrainingRun(tmp_path)
     probing(run, FakeParityEngine(lambda: WeightVersion(77)), every_steps=100)
     await run.go()
@@ -1060,7 +1064,7 @@ async def test_a_look_that_no_engine_is_there_for_is_put_off_and_said_once(tmp_p
     assert run.generations[0].looked == []
 
 
-async def test_a_look_that_was_put_off_comes_before_the_next_step_that_it_can(tmp_path: Path) -> None:
+async def test_a_postponed_parity_check_runs_before_the_first_possible_step(tmp_path: Path) -> None:
     run = TrainingRun(tmp_path)
     engine = FakeParityEngine(lambda: WeightVersion(77) if run.training.step < 2 else run.training.version)
     probing(run, engine, every_steps=100)
@@ -1070,7 +1074,7 @@ async def test_a_look_that_was_put_off_comes_before_the_next_step_that_it_can(tm
     assert ["parity_check_k3" in line for line in read_metrics(tmp_path)] == [False, False, True, False]
 
 
-async def test_a_learner_that_comes_back_is_looked_at_again(tmp_path: Path) -> None:
+async def test_parity_is_checked_again_after_a_restart_of_the_learner(tmp_path: Path) -> None:
     run = TrainingRun(tmp_path, dies_at=[3])
     probing(run, up_to_date(run), every_steps=100)
     await run.go()
@@ -1078,7 +1082,7 @@ async def test_a_learner_that_comes_back_is_looked_at_again(tmp_path: Path) -> N
     assert run.training.step == 4
 
 
-async def test_a_learner_that_dies_of_the_look_is_started_again(tmp_path: Path) -> None:
+async def test_a_learner_that_dies_during_a_parity_check_is_restarted(tmp_path: Path) -> None:
     run = TrainingRun(tmp_path, dies_at=[LOOKING])
     probing(run, up_to_date(run), every_steps=100)
     await run.go()
@@ -1086,10 +1090,10 @@ async def test_a_learner_that_dies_of_the_look_is_started_again(tmp_path: Path) 
     assert run.training.step == 4
 
 
-async def test_on_a_shared_device_the_engine_samples_in_its_turn_and_the_learner_looks_in_its_own(
+async def test_on_a_shared_device_a_parity_check_samples_and_measures_in_separate_turns(
     tmp_path: Path,
 ) -> None:
-    """Else one of them is asked for something while the other has its memory."""
+    """Without this, one of them is called while the other has its memory."""
 
     class Taking(FakeParityEngine):
         async def offload_memory(self, lease_s: float, deadline_s: float) -> None:
@@ -1126,7 +1130,7 @@ async def until_waiting(run: TrainingRun) -> None:
         await asyncio.sleep(0)
 
 
-async def test_a_run_that_is_paused_takes_no_step_and_its_learner_did_not_wait(tmp_path: Path) -> None:
+async def test_a_paused_run_takes_no_step_and_its_pause_does_not_count_as_waiting(tmp_path: Path) -> None:
     run = TrainingRun(tmp_path)
     await run.buffer.add_ready(4 * PER_STEP)
     await run.training.recovery.publish_initial_weights()
@@ -1146,7 +1150,7 @@ async def test_a_run_that_is_paused_takes_no_step_and_its_learner_did_not_wait(t
     assert read_metrics(tmp_path)[0]["wait_s"] < 0, "what it stood is no wait for a batch"
 
 
-async def test_a_run_that_is_drained_trains_what_is_there_and_ends(tmp_path: Path) -> None:
+async def test_a_drained_run_trains_the_buffered_trajectories_and_ends(tmp_path: Path) -> None:
     """A batch and a half: the last step has what is left."""
     run = TrainingRun(tmp_path)
     await run.buffer.add_ready(PER_STEP + 1)
@@ -1159,7 +1163,7 @@ async def test_a_run_that_is_drained_trains_what_is_there_and_ends(tmp_path: Pat
     assert run.steps_kept == [1, 2]
 
 
-async def test_a_run_that_is_drained_waits_for_what_is_still_under_way(tmp_path: Path) -> None:
+async def test_a_drained_run_waits_for_open_groups(tmp_path: Path) -> None:
     run = TrainingRun(tmp_path)
     run.scheduler.open_groups = 1
     await run.training.recovery.publish_initial_weights()
@@ -1176,7 +1180,7 @@ async def test_a_run_that_is_drained_waits_for_what_is_still_under_way(tmp_path:
     assert run.buffer.groups_of_step == {1: [0]}
 
 
-async def test_a_run_that_is_stopped_by_a_person_ends_between_two_steps_and_keeps_what_it_has(tmp_path: Path) -> None:
+async def test_a_run_that_is_stopped_on_request_ends_between_two_steps_and_keeps_its_steps(tmp_path: Path) -> None:
     run = TrainingRun(tmp_path)
     await run.buffer.add_ready(3 * PER_STEP)
     await run.training.recovery.publish_initial_weights()
@@ -1190,7 +1194,7 @@ async def test_a_run_that_is_stopped_by_a_person_ends_between_two_steps_and_keep
     assert run.steps_kept == [1, 2, 3]
 
 
-async def test_a_checkpoint_that_is_asked_for_is_kept_while_the_run_goes_on(tmp_path: Path) -> None:
+async def test_a_requested_checkpoint_is_written_while_the_run_goes_on(tmp_path: Path) -> None:
     run = TrainingRun(tmp_path)
     run.change({"checkpoint.every_steps": 100})
     await run.buffer.add_ready(PER_STEP)
@@ -1208,7 +1212,7 @@ async def test_a_checkpoint_that_is_asked_for_is_kept_while_the_run_goes_on(tmp_
         await going
 
 
-async def test_a_checkpoint_that_is_asked_for_and_finds_no_space_says_so(tmp_path: Path) -> None:
+async def test_a_requested_checkpoint_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     run = TrainingRun(tmp_path)
     run.change({"checkpoint.every_steps": 100})
     await run.buffer.add_ready(PER_STEP)
@@ -1228,7 +1232,7 @@ async def test_a_checkpoint_that_is_asked_for_and_finds_no_space_says_so(tmp_pat
     assert run.saved == [0, 1], "the last one found space"
 
 
-async def test_a_learner_that_dies_over_what_was_asked_for_comes_back_and_who_asked_hears_of_it(tmp_path: Path) -> None:
+async def test_a_learner_that_dies_during_a_request_is_restarted_and_the_caller_gets_the_error(tmp_path: Path) -> None:
     run = TrainingRun(tmp_path)
     await run.buffer.add_ready(4 * PER_STEP)
     await run.training.recovery.publish_initial_weights()

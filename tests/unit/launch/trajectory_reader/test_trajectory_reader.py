@@ -46,7 +46,9 @@ def read(kind: str, template: str, history: str, thought: str = "") -> tuple[Rec
 @pytest.mark.parametrize("history", ["whole", "individual"])
 @pytest.mark.parametrize("template", ["", "qwen3", "qwen3_instruct_2507"])
 @pytest.mark.parametrize("kind", ["hermes", "bash"])
-def test_a_run_s_conversation_is_what_was_said_and_told(kind: str, template: str, history: str) -> None:
+def test_the_conversation_of_a_run_is_recovered_as_it_was_sampled_and_observed(
+    kind: str, template: str, history: str
+) -> None:
     thought = "<think>\nhm\n</think>\n\n" if template == "qwen3" else ""
     found, made, commands = read(kind, template, history, thought)
     agent = make_agent(make_run_config(f"agent.kind={kind}").agent.make_spec())
@@ -66,7 +68,7 @@ def test_a_run_s_conversation_is_what_was_said_and_told(kind: str, template: str
     assert (found.verdict.passed, found.verdict.pass_ratio, len(found.verdict.tests)) == (True, 1.0, 2)
 
 
-def test_what_was_told_is_the_very_text_whatever_is_in_it() -> None:
+def test_observations_are_recovered_exactly_even_with_template_markup() -> None:
     """A command may print what the template itself writes."""
     run = make_run_config("agent.kind=hermes")
     chat = make_chat_format(run, "qwen3")
@@ -78,14 +80,14 @@ def test_what_was_told_is_the_very_text_whatever_is_in_it() -> None:
         ]
 
 
-def test_a_prompt_that_nobody_can_see_through_is_one_message() -> None:
+def test_a_prompt_that_cannot_be_inverted_becomes_one_message() -> None:
     chat = make_chat_format(make_run_config("agent.kind=hermes"))
     ids = chat.tokenizer.encode("something else", add_special_tokens=False)
     assert TemplateInverter(chat).recover_opening(ids) == ({"role": "user", "content": "something else"},)
     assert TemplateInverter(chat).recover_messages(ids, ["tool"]) == ({"role": "tool", "content": "something else"},)
 
 
-def test_agents_tell_nothing_of_what_they_are_not_asked(tmp_path: Path) -> None:
+def test_every_agent_accepts_placeholder_outcomes(tmp_path: Path) -> None:
     """The placeholders that stand for outcomes are answers that every agent of ours takes."""
     for kind in ("hermes", "bash", "json", "keystrokes", "code_interpreter"):
         agent = make_agent(make_run_config(f"agent.kind={kind}").agent.make_spec())
@@ -122,12 +124,12 @@ def test_a_trajectory_is_found_by_run_and_id(run_dir: Path, monkeypatch: pytest.
         ("{run}/train-g000001-s01", "did you mean 'train-g000001-s00'"),
     ],
 )
-def test_a_name_that_none_has_says_what_names_are(run_dir: Path, name: str, says: str) -> None:
+def test_an_unknown_trajectory_name_is_refused_with_a_hint(run_dir: Path, name: str, says: str) -> None:
     with pytest.raises(UserError, match=says):
         find_trajectory(name.format(run=run_dir))
 
 
-def test_a_harness_s_run_and_one_without_a_tokenizer_are_refused(run_dir: Path, tmp_path: Path) -> None:
+def test_a_run_of_a_harness_and_a_run_without_a_tokenizer_are_refused(run_dir: Path, tmp_path: Path) -> None:
     write_run(tmp_path / "harness", make_run_config("agent.harness=python3 /opt/agent.py"), [])
     write_evaluation_with_trajectory(tmp_path / "evaluated", make_run_config("agent.harness=python3 /opt/agent.py"))
     for folder in ("harness", "evaluated"):
@@ -166,12 +168,12 @@ def test_an_attempt_is_found_by_evaluation_task_and_number(evaluation: Path, mon
         ("{out}/a/last", "'last' is not the number of an attempt"),
     ],
 )
-def test_an_attempt_that_is_not_there_says_which_are(evaluation: Path, name: str, says: str) -> None:
+def test_a_missing_attempt_is_refused_with_the_existing_ones(evaluation: Path, name: str, says: str) -> None:
     with pytest.raises(UserError, match=says):
         find_trajectory(name.format(out=evaluation))
 
 
-def test_a_line_that_is_being_written_is_none_yet_and_a_foreign_one_is_named(evaluation: Path) -> None:
+def test_an_unfinished_line_is_ignored_and_a_foreign_line_is_named(evaluation: Path) -> None:
     file = evaluation / "trajectories.jsonl"
     whole = file.read_bytes()
     file.write_bytes(whole + b'{"task": "b", "num')

@@ -26,7 +26,7 @@ def test_a_mismatch_is_repeated_until_all_engines_have_agreed() -> None:
     assert record(audit, "b", 4, "y") == ({"a": "x", "b": "y"}, False)
 
 
-def test_an_engine_that_is_behind_is_compared_with_nobody() -> None:
+def test_an_engine_with_an_older_version_is_not_compared() -> None:
     audit = ChecksumAudit()
     record(audit, "a", 2, "x")
     assert record(audit, "b", 1, "y") is None

@@ -88,7 +88,7 @@ async def breathe() -> None:
         await asyncio.sleep(0)
 
 
-async def test_what_is_published_during_an_offload_is_loaded_after_it(tmp_path: Path) -> None:
+async def test_weights_published_during_an_offload_are_loaded_after_it(tmp_path: Path) -> None:
     async with sharing(tmp_path) as (colocation, engines):
         await colocation.switch_to_learner()
         await colocation.weight_sync.set_newest(manifest(2))
@@ -102,7 +102,7 @@ async def test_what_is_published_during_an_offload_is_loaded_after_it(tmp_path: 
         assert colocation.weight_sync.served == manifest(2)
 
 
-async def test_an_offload_without_new_weights_gives_the_engines_theirs_again(tmp_path: Path) -> None:
+async def test_after_an_offload_without_new_weights_engines_load_their_old_ones_again(tmp_path: Path) -> None:
     async with sharing(tmp_path) as (colocation, engines):
         for _ in range(2):
             await colocation.switch_to_learner()
@@ -110,7 +110,7 @@ async def test_an_offload_without_new_weights_gives_the_engines_theirs_again(tmp
         assert [engine.calls for engine in engines] == [["offload", "load 1"] * 2] * 2
 
 
-async def test_each_call_to_the_learner_begins_the_lease_anew(tmp_path: Path) -> None:
+async def test_each_call_to_the_learner_renews_the_offload_lease(tmp_path: Path) -> None:
     async with sharing(tmp_path) as (colocation, engines):
         assert not colocation.learner_active
         await colocation.switch_to_learner()
@@ -138,7 +138,7 @@ async def test_an_engine_that_never_offloads_ends_the_run(tmp_path: Path) -> Non
             await colocation.switch_to_learner()
 
 
-async def test_no_engine_comes_up_during_an_offload(tmp_path: Path) -> None:
+async def test_no_engine_starts_during_an_offload(tmp_path: Path) -> None:
     """One whose process died would take memory that is the learner's."""
     async with sharing(tmp_path) as (colocation, _):
         await colocation.switch_to_learner()
@@ -147,7 +147,7 @@ async def test_no_engine_comes_up_during_an_offload(tmp_path: Path) -> None:
         assert colocation.weight_sync.weights_to_start == manifest(1)
 
 
-async def test_with_devices_of_their_own_nobody_waits(tmp_path: Path) -> None:
+async def test_on_separate_devices_neither_learner_nor_engines_wait(tmp_path: Path) -> None:
     async with sharing(tmp_path, shared=False) as (colocation, engines):
         await colocation.switch_to_learner()
         assert not colocation.learner_active

@@ -107,7 +107,7 @@ def test_engines_that_decode_nothing_do_not_wait(engines: int, pause_s: float) -
 
 
 @given(engines=st.integers(2, 40), pause_s=PAUSES)
-def test_a_loss_of_1_spreads_nothing(engines: int, pause_s: float) -> None:
+def test_a_loss_of_1_does_not_spread_updates(engines: int, pause_s: float) -> None:
     at_once = max(1, engines // 2)
     assert FakeRollingEngines(engines, 0.5, 1.0, pause_s).pushes() == [pytest.approx(-(-engines // at_once) * pause_s)]
 
@@ -117,14 +117,14 @@ def test_a_single_engine_never_waits(pause_s: float) -> None:
     assert FakeRollingEngines(1, 0.5, 0.05, pause_s).pushes(2) == [pytest.approx(pause_s)] * 2
 
 
-def test_two_engines_are_spread_over_twenty_pauses() -> None:
+def test_updates_of_two_engines_are_spread_over_twenty_pauses() -> None:
     fake_engines = FakeRollingEngines(2, 0.5, 0.05, pause_s=0.04)
     assert fake_engines.pushes() == [pytest.approx(0.8)]
     assert fake_engines.begun == [0.0, pytest.approx(0.76)]
 
 
-async def test_a_turn_that_exchanges_nothing_puts_off_nobodys() -> None:
-    """Else engines that pass a version over, or whose servers start again, keep the others from it."""
+async def test_an_update_slot_without_a_load_delays_no_other() -> None:
+    """Without this, engines that skip a version, or have a restarting server, delay it for the others."""
     time, begun = FakeTime(), list[float]()
     pace = RollingUpdate(2, 0.5, 0.05, clock=time.clock, pause=time.until)
 
@@ -142,7 +142,7 @@ async def test_a_turn_that_exchanges_nothing_puts_off_nobodys() -> None:
     assert begun == [pytest.approx(at) for at in (0.76, 0.76, 0.76, 1.52)]
 
 
-async def test_who_waits_for_the_weights_gets_them_without_the_spread() -> None:
+async def test_a_caller_that_waits_for_the_weights_skips_the_spread() -> None:
     """By the clock it would be hours."""
     pace, exchanged = RollingUpdate(2, 0.5, 1e-6), asyncio.Event()
 

@@ -182,7 +182,7 @@ async def test_a_version_that_is_overtaken_while_an_engine_waits_is_not_pushed_t
 
 
 async def test_versions_that_come_faster_than_an_engine_can_read_them_still_reach_it(tmp_path: Path) -> None:
-    """Else it serves the first weights for as long as the learner is quick."""
+    """Without this, it serves the first weights for as long as the learner is faster."""
     fake_engines, versions = FakeSyncedEngines(1), iter(range(2, 12))
     async with pushing(tmp_path, fake_engines) as (manager, _):
 
@@ -197,7 +197,7 @@ async def test_versions_that_come_faster_than_an_engine_can_read_them_still_reac
 
 
 async def test_admission_hears_of_the_oldest_version_in_use_while_newer_ones_come(tmp_path: Path) -> None:
-    """Else it waits, and the learner after it, until no version comes any more."""
+    """Without this, admission waits, and then the learner, until no more versions are published."""
     fake_engines, versions = FakeSyncedEngines(2), iter(range(2, 12))
     async with pushing(tmp_path, fake_engines, max_updating_share=0.5) as (manager, scheduler):
 
@@ -213,8 +213,8 @@ async def test_admission_hears_of_the_oldest_version_in_use_while_newer_ones_com
     assert scheduler.published[-1] == 11
 
 
-async def test_an_engine_that_waits_for_its_turn_is_not_pushed_to_once_it_has_to_stand_aside(tmp_path: Path) -> None:
-    """Else it takes its memory back while the learner computes."""
+async def test_an_engine_that_waits_for_its_turn_gets_no_push_once_updates_are_suspended(tmp_path: Path) -> None:
+    """Without this, it takes its memory back while the learner computes."""
     fake_engines = FakeSyncedEngines(2)
     fake_engines.gate.clear()
     async with pushing(tmp_path, fake_engines, max_updating_share=0.5) as (manager, _):
@@ -254,7 +254,7 @@ async def test_a_version_that_cannot_be_loaded_gives_way_to_the_next(tmp_path: P
 
 
 async def test_an_engine_that_fails_keeps_no_other_from_the_newest_version(tmp_path: Path) -> None:
-    """Else one sick server makes all of rollout stale."""
+    """Without this, one failing server makes all of rollout stale."""
     fake_engines = FakeSyncedEngines(3)
     fake_engines.sick = {1}
     async with pushing(tmp_path, fake_engines) as (manager, scheduler):
@@ -269,7 +269,7 @@ async def test_an_engine_that_fails_keeps_no_other_from_the_newest_version(tmp_p
         assert scheduler.published == [2]
 
 
-async def test_engines_that_hold_other_weights_as_the_same_version_are_all_in_doubt(tmp_path: Path) -> None:
+async def test_engines_with_different_weights_under_one_version_are_all_doubted(tmp_path: Path) -> None:
     """Nobody else sees a load that was half done: the server says the version that it was told."""
     fake_engines = FakeSyncedEngines(2)
     async with pushing(tmp_path, fake_engines) as (manager, _):
@@ -304,8 +304,8 @@ async def test_only_a_share_of_the_engines_pauses(tmp_path: Path, engines: int, 
         assert scheduler.published == [1]
 
 
-async def test_nobody_waits_for_an_engine_whose_server_has_to_start_again(tmp_path: Path) -> None:
-    """Else rollout, which may run ahead of what is served so far only, stands still for as long as that takes."""
+async def test_an_engine_with_a_restarting_server_is_not_waited_for(tmp_path: Path) -> None:
+    """Without this, rollout, which may run only a bounded number of versions ahead, stops until the server is up."""
     fake_engines = FakeSyncedEngines(3)
     fake_engines.down = {1}
     async with pushing(tmp_path, fake_engines) as (manager, scheduler):
@@ -326,7 +326,7 @@ async def test_nobody_waits_for_an_engine_whose_server_has_to_start_again(tmp_pa
         assert scheduler.published == [1, 2], "it has a server again, which samples under version 2"
 
 
-async def test_engines_without_any_server_serve_nothing_new(tmp_path: Path) -> None:
+async def test_without_any_server_no_new_version_counts_as_served(tmp_path: Path) -> None:
     fake_engines = FakeSyncedEngines(2)
     fake_engines.down = {0, 1}
     async with pushing(tmp_path, fake_engines) as (manager, scheduler):
@@ -339,8 +339,8 @@ async def test_engines_without_any_server_serve_nothing_new(tmp_path: Path) -> N
         assert scheduler.published == [1]
 
 
-async def test_an_engine_that_is_gone_with_its_node_is_waited_for_no_more(tmp_path: Path) -> None:
-    """Else no version counts as served any more, and rollout stands still."""
+async def test_an_engine_lost_with_its_node_is_no_longer_waited_for(tmp_path: Path) -> None:
+    """Without this, no version counts as served any more, and rollout stops."""
     fake_engines = FakeSyncedEngines(2)
     fake_engines.sick = {1}
     async with pushing(tmp_path, fake_engines) as (manager, scheduler):
@@ -355,7 +355,7 @@ async def test_an_engine_that_is_gone_with_its_node_is_waited_for_no_more(tmp_pa
         assert set(fake_engines.serves) == {0}
 
 
-async def test_an_engine_that_was_lost_while_it_loaded_holds_no_later_version_back(tmp_path: Path) -> None:
+async def test_an_engine_lost_during_a_load_does_not_hold_back_later_versions(tmp_path: Path) -> None:
     fake_engines = FakeSyncedEngines(2)
     async with pushing(tmp_path, fake_engines, max_updating_share=1.0) as (manager, scheduler):
 
@@ -372,8 +372,8 @@ async def test_an_engine_that_was_lost_while_it_loaded_holds_no_later_version_ba
     assert fake_engines.serves == {0: 2, 1: 1}
 
 
-async def test_a_version_comes_to_the_machine_before_its_engine_is_told(tmp_path: Path) -> None:
-    """Else the engine stands still for as long as the network takes."""
+async def test_a_version_is_copied_to_the_machine_before_its_engine_loads_it(tmp_path: Path) -> None:
+    """Without this, the engine is paused for as long as the network takes."""
     fake_engines, copies = FakeSyncedEngines(1), FakeGatedCopies()
     async with pushing(tmp_path, fake_engines, transport=WeightTransport({"engine-0": LocalRemote(copies)})) as (
         manager,
@@ -413,7 +413,7 @@ async def test_admission_hears_of_a_version_only_when_every_engine_serves_it(tmp
         assert scheduler.published == [1]
 
 
-async def test_weights_that_a_checkpoint_took_back_are_waited_for_too(tmp_path: Path) -> None:
+async def test_weights_after_a_rollback_are_waited_for_too(tmp_path: Path) -> None:
     """Otherwise the last evaluation measures the weights of steps that never were."""
     fake_engines = FakeSyncedEngines(1)
     async with pushing(tmp_path, fake_engines) as (manager, _):
@@ -424,7 +424,7 @@ async def test_weights_that_a_checkpoint_took_back_are_waited_for_too(tmp_path: 
         assert manager.served == manifest(7, step=4)
 
 
-async def test_the_wait_for_weights_that_no_engine_takes_has_an_end(tmp_path: Path) -> None:
+async def test_waiting_for_weights_that_no_engine_loads_times_out(tmp_path: Path) -> None:
     fake_engines = FakeSyncedEngines(1)
     fake_engines.failing = {1: 1_000_000}
     async with pushing(tmp_path, fake_engines) as (manager, _):
