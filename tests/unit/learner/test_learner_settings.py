@@ -36,7 +36,7 @@ QWEN = {
         ({"publish_adapters": True}, "lora.rank = 16"),
     ],
 )
-def test_settings_that_cannot_work(changes, word):
+def test_invalid_settings_are_refused(changes, word):
     with pytest.raises(UserError, match=word):
         make_spec(model_path="model", **changes)
 
@@ -49,7 +49,7 @@ def test_settings_that_cannot_work(changes, word):
         ({"dtype": "float64", "device": "cuda"}, "set learner.dtype = 'bfloat16'"),
     ],
 )
-def test_layouts_that_cannot_work(changes, word):
+def test_invalid_parallel_layouts_are_refused(changes, word):
     with pytest.raises(ValidationError, match=word):
         TrainerSettings(**changes)
 
@@ -64,7 +64,7 @@ def test_layouts_that_cannot_work(changes, word):
         ({"targets": ("lm_head",)}, "no layer has .there are q_proj"),
     ],
 )
-def test_adapters_that_cannot_be_made(arguments, word):
+def test_invalid_adapters_are_refused(arguments, word):
     with pytest.raises(ValidationError, match=word):
         LoraSettings(**{"rank": 8} | arguments)
 
@@ -91,7 +91,7 @@ def test_settings_travel_to_the_ranks():
     "rope",
     [{"rope_parameters": {"rope_type": "default", "rope_theta": 5e5}}, {"rope_theta": 5e5}, {"rope_theta": 500000}],
 )
-def test_rotary_base_of_either_transformers(tmp_path, rope):
+def test_the_rotary_base_is_read_from_either_config_format(tmp_path, rope):
     (tmp_path / "config.json").write_text(json.dumps(QWEN | rope))
     found = read_qwen_config(tmp_path)
     assert found.rope_theta == 5e5
@@ -113,7 +113,7 @@ def test_rotary_base_of_either_transformers(tmp_path, rope):
         ({"dual_chunk_attention_config": {"chunk_size": 262144}}, "dual_chunk_attention_config"),
     ],
 )
-def test_models_that_would_train_wrongly(tmp_path, changes, word):
+def test_models_that_would_be_trained_incorrectly_are_refused(tmp_path, changes, word):
     (tmp_path / "config.json").write_text(json.dumps(QWEN | changes))
     with pytest.raises(UserError, match=word):
         read_qwen_config(tmp_path)
@@ -139,7 +139,7 @@ def test_a_rank_must_be_set_up():
         LearnerRank(make_spec(model_path="model")).weights_digest()
 
 
-def test_importing_the_door_is_cheap():
+def test_importing_the_public_modules_loads_no_heavy_package():
     """The driver makes settings and batches; only ranks may pay for torch and megatron."""
     code = (
         "import sys, learner.rank, learner.messages, learner.settings, learner.spec;"

@@ -33,7 +33,7 @@ def test_things_at_once_are_added_up(tmp_path: Path) -> None:
     assert read_activity(tmp_path) == [(100.0, {}), (101.5, half), (101.75, half | {"tool": 2.25})]
 
 
-def test_what_goes_on_is_told_before_it_ends(tmp_path: Path) -> None:
+def test_a_running_activity_is_reported_before_it_ends(tmp_path: Path) -> None:
     clock = FakeClock(100.0)
     log = open_activity_log(tmp_path, clock)
     with log.track("waiting"):
@@ -48,8 +48,8 @@ def test_what_goes_on_is_told_before_it_ends(tmp_path: Path) -> None:
     ]
 
 
-def test_a_quiet_hour_takes_no_lines_and_is_no_slow_beginning(tmp_path: Path) -> None:
-    """Else the second of work after it would be drawn over all of the hour."""
+def test_an_idle_hour_writes_no_lines_and_does_not_stretch_the_next_activity(tmp_path: Path) -> None:
+    """Otherwise the second of work after it would be drawn over the whole hour."""
     clock = FakeClock(100.0)
     log = open_activity_log(tmp_path, clock)
     for _ in range(3600):
@@ -61,7 +61,7 @@ def test_a_quiet_hour_takes_no_lines_and_is_no_slow_beginning(tmp_path: Path) ->
     assert read_activity(tmp_path) == [(100.0, {}), (3700.0, {}), (3701.0, {"tool": 1.0})]
 
 
-def test_a_process_that_begins_anew_says_so(tmp_path: Path) -> None:
+def test_a_restarted_process_records_its_restart(tmp_path: Path) -> None:
     clock = FakeClock(100.0)
     with open_activity_log(tmp_path, clock).track("tool"):
         clock.now += 1.0
@@ -83,14 +83,14 @@ def test_a_clock_that_is_set_does_not_change_how_long_things_took(tmp_path: Path
     assert read_activity(tmp_path)[-1] == (-3500.0, {"tool": 2.0})
 
 
-def test_a_disk_that_takes_nothing_ends_nothing(tmp_path: Path) -> None:
+def test_an_unwritable_disk_does_not_stop_the_activity_log(tmp_path: Path) -> None:
     (tmp_path / ACTIVITY_FOLDER).write_text("in the way")
     log = open_activity_log(tmp_path, FakeClock(100.0))
     with log.track("tool"):
         log.write_if_changed()
 
 
-def test_what_was_at_rest_before_anybody_told_of_it_is_no_slow_beginning(tmp_path: Path) -> None:
+def test_idle_time_before_the_first_activity_does_not_stretch_it(tmp_path: Path) -> None:
     """An engine's server takes minutes to start, and its log is not told meanwhile."""
     clock = FakeClock(100.0)
     log = open_activity_log(tmp_path, clock)

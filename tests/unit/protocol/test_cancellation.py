@@ -30,7 +30,7 @@ class Maker:
         self.there.remove(thing)
 
 
-async def test_a_cancelled_caller_leaves_when_the_thing_was_made_and_undone():
+async def test_a_cancelled_caller_returns_after_the_result_was_made_and_undone():
     maker = Maker()
     async with asyncio.TaskGroup() as group:
         caller = group.create_task(call_with_undo(maker.make, maker.undo))
@@ -44,7 +44,7 @@ async def test_a_cancelled_caller_leaves_when_the_thing_was_made_and_undone():
     assert not maker.there
 
 
-async def test_one_that_is_cancelled_again_and_again_waits_all_the_same():
+async def test_a_caller_cancelled_repeatedly_still_waits_for_the_undo():
     maker = Maker()
     async with asyncio.TaskGroup() as group:
         caller = group.create_task(call_with_undo(maker.make, maker.undo))
@@ -60,7 +60,7 @@ async def test_one_that_is_cancelled_again_and_again_waits_all_the_same():
     assert not maker.there
 
 
-async def test_a_cancelled_caller_does_not_wait_for_ever():
+async def test_a_cancelled_caller_waits_only_for_a_limited_time():
     maker = Maker()
     async with asyncio.TaskGroup() as group:
         caller = group.create_task(call_with_undo(maker.make, maker.undo, within_s=0.01))
@@ -69,7 +69,7 @@ async def test_a_cancelled_caller_does_not_wait_for_ever():
     assert caller.cancelled()
 
 
-async def test_one_that_failed_has_nothing_to_undo():
+async def test_a_failed_call_is_not_undone():
     maker = Maker(OSError("no"))
     maker.let.set()
     with pytest.raises(OSError, match="no"):
@@ -84,7 +84,7 @@ async def test_one_that_failed_has_nothing_to_undo():
 
 
 @pytest.mark.parametrize("ends", ["well", "in an error", "cancelled"])
-async def test_what_was_made_is_there_within_its_context_and_not_after(ends: str):
+async def test_a_temporary_resource_exists_only_inside_its_context(ends: str):
     maker = Maker()
     maker.let.set()
     inside = asyncio.Event()

@@ -11,7 +11,7 @@ from protocol.evaluation import read_attempts, write_attempts
 from tests.support.runs.attempts import make_attempt
 
 
-def test_a_line_that_is_still_being_written_is_none_yet(tmp_path: Path) -> None:
+def test_an_incomplete_last_line_is_ignored(tmp_path: Path) -> None:
     file = tmp_path / "attempts.jsonl"
     assert read_attempts(file) == {}
     write_attempts(file, [make_attempt("a"), make_attempt("b", number=1)])

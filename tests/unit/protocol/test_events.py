@@ -39,13 +39,13 @@ TELLS_THE_TIME = {
 """Modules that tell people, files or other programs when something happened."""
 
 
-def test_nothing_that_is_stored_or_waited_for_goes_by_a_clock_that_can_be_set() -> None:
+def test_only_the_listed_modules_read_the_wall_clock() -> None:
     modules = [*(ROOT / "protocol").rglob("*.py"), *(ROOT / "actors").rglob("*.py")]
     found = {path.relative_to(ROOT).as_posix() for path in modules if "time.time" in path.read_text()}
     assert found == TELLS_THE_TIME
 
 
-def test_a_clock_that_is_set_is_told_once_before_what_happens_next(tmp_path: Path) -> None:
+def test_a_clock_jump_is_recorded_once_before_the_next_event(tmp_path: Path) -> None:
     clocks = Clocks()
     log = EventLog(tmp_path, "buffer", "node-3", lambda: clocks.wall, lambda: clocks.steady)
     log.emit("begun")
@@ -76,7 +76,7 @@ class Disk:
 
 
 @pytest.mark.parametrize("more", [True, False])
-def test_what_could_not_be_written_is_told_as_soon_as_it_can_be(
+def test_dropped_events_are_recorded_as_soon_as_the_disk_is_writable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: bool
 ) -> None:
     """With the next event, or where none comes when the log is closed."""
@@ -96,7 +96,7 @@ def test_what_could_not_be_written_is_told_as_soon_as_it_can_be(
     assert lines[1]["events"] == 3
 
 
-def test_a_disk_that_stays_full_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_stays_full_raises_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk, log = Disk(monkeypatch), EventLog(tmp_path, "buffer", "node-0")
     disk.full = True
     log.emit("lost")

@@ -7,7 +7,7 @@ from protocol.truncation import HeadTailBuffer, strip_escapes, truncate_middle
 
 
 @given(st.lists(st.binary(max_size=50), max_size=20), st.integers(0, 64), st.integers(0, 64))
-def test_kept_and_dropped_add_up_whatever_the_chunks(chunks, head, tail):
+def test_kept_and_dropped_bytes_add_up_for_any_chunks(chunks, head, tail):
     kept = HeadTailBuffer(head, tail)
     for chunk in chunks:
         kept.feed(chunk)

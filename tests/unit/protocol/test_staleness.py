@@ -34,7 +34,7 @@ def _segment(*versions: int) -> Segment:
     return Segment(base.token_ids, mask, base.logprobs * mask, np.array(versions, dtype=np.int32))
 
 
-def test_the_modes_differ_by_their_lead_alone() -> None:
+def test_the_modes_differ_only_by_their_lead() -> None:
     assert [AdmissionLimit(mode, 2, 4).max_steps_ahead for mode in AdmissionMode] == [0, 1, 4]
 
 
@@ -63,12 +63,12 @@ def test_mask_takes_the_loss_of_old_tokens_only() -> None:
     assert (verdict.drop, verdict.sampled, verdict.trained) == (None, 3, 2)
 
 
-def test_what_has_no_token_left_is_dropped_with_its_reason() -> None:
+def test_a_trajectory_without_remaining_tokens_is_dropped_with_its_reason() -> None:
     verdict = apply_stale_token_policy(StaleTokenPolicy.MASK, [_segment(-1, 0, 1)], _chain(6), 5, max_staleness=2)
     assert verdict.drop is DropReason.ALL_STALE
 
 
-def test_drop_gives_up_the_whole_for_one_old_token() -> None:
+def test_the_drop_policy_drops_a_trajectory_for_one_old_token() -> None:
     assert (
         apply_stale_token_policy(StaleTokenPolicy.DROP, [_segment(0, 5)], _chain(6), 5, max_staleness=2).drop
         is DropReason.ALL_STALE
@@ -86,7 +86,7 @@ def test_no_policy_ever_trains_a_token_above_the_bound(
     assert not (mask & ((staleness > max_staleness) | (staleness < 0))).any()
 
 
-def test_wait_holds_the_learner_for_a_running_episode_and_for_nothing_else() -> None:
+def test_the_wait_policy_holds_the_learner_only_for_a_running_episode() -> None:
     assert may_take_step(5, None, 0)
     assert may_take_step(5, 4, max_staleness=2)
     assert not may_take_step(5, 3, max_staleness=2)

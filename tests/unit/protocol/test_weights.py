@@ -37,7 +37,7 @@ def test_tokens_of_a_branch_that_was_rolled_back_are_measured_through_the_fork()
     assert lineage.staleness(12, 3) == lineage.staleness(3, 12)
 
 
-def test_a_version_from_nowhere_is_an_error_and_not_an_age() -> None:
+def test_a_version_without_a_common_ancestor_is_an_error() -> None:
     lineage = _lineage((0, 0, -1), (7, 0, -1))
     with pytest.raises(KeyError):
         lineage.staleness(5, 0)
@@ -45,7 +45,7 @@ def test_a_version_from_nowhere_is_an_error_and_not_an_age() -> None:
         lineage.staleness(7, 0)
 
 
-def test_an_age_costs_no_more_after_weeks_than_in_the_first_hour() -> None:
+def test_computing_staleness_takes_constant_time_in_a_long_lineage() -> None:
     """Only what is as old as the token is looked at, not the whole line up to the first weights."""
 
     class Counted(dict[int, LineageEntry]):

@@ -71,7 +71,7 @@ def typed(*commands: object, complete: object = False) -> str:
         (KEYS, typed({"keystrokes": "ls\n"})),
     ],
 )
-def test_what_a_model_thinks_about_doing_is_not_done(agent: Agent, reply: str) -> None:
+def test_calls_inside_thoughts_are_not_run(agent: Agent, reply: str) -> None:
     done = agent.parse_reply(reply)
     assert [type(each) for each in done.actions] == [AgentToolCall]
     assert agent.parse_reply(f"<think>\nI could {reply}\n</think>\n\n{reply}") == done
@@ -79,14 +79,14 @@ def test_what_a_model_thinks_about_doing_is_not_done(agent: Agent, reply: str) -
     assert "inside its thoughts" in wrong(agent, f"<think>\nI could {reply}")
 
 
-def test_a_reply_that_only_speaks_of_thoughts_is_read_whole() -> None:
+def test_a_think_tag_inside_a_call_argument_is_kept() -> None:
     reply = HERMES_LS.replace('"ls"', '"echo </think>"')
     assert action(HERMES, reply) == AgentToolCall("shell_exec", {"command": "echo </think>"})
 
 
 @pytest.mark.parametrize("agent", ALL, ids=lambda agent: type(agent).__name__)
 @given(reply=st.text() | st.text("`{}<>bashjson\n\"':,[]/toolcal_ "))
-def test_whatever_a_model_writes_is_an_action_or_its_last_word(agent: Agent, reply: str) -> None:
+def test_any_reply_parses_to_actions_or_a_final_answer(agent: Agent, reply: str) -> None:
     """No reply is lost without an answer, and none breaks the worker."""
     reading = agent.parse_reply(reply)
     assert reading.final or reading.actions
@@ -101,7 +101,7 @@ def test_whatever_a_model_writes_is_an_action_or_its_last_word(agent: Agent, rep
 
 
 @pytest.mark.parametrize("kind", AgentKind)
-def test_an_episode_opens_with_the_task_and_nothing_in_it_is_filled_in(kind: AgentKind) -> None:
+def test_opening_messages_contain_the_task_instruction_unchanged(kind: AgentKind) -> None:
     agent = make_agent(AgentTable(kind=kind).make_spec())
     messages = agent.opening_messages(TASK)
     assert [message["role"] for message in messages][-1] == "user"
@@ -112,7 +112,7 @@ def test_an_episode_opens_with_the_task_and_nothing_in_it_is_filled_in(kind: Age
 # ---- one block of bash ----
 
 
-def test_the_block_of_bash_is_the_command_and_other_blocks_are_talk() -> None:
+def test_the_bash_block_is_the_command_and_other_blocks_are_ignored() -> None:
     reply = "THOUGHT: like\n```python\nx = 1\n```\nso\n```bash\ncat <<'E'\n a\tb \nE\n```\n"
     assert action(BASH, reply) == AgentToolCall("shell_exec", {"command": "cat <<'E'\n a\tb \nE"})
 
@@ -128,12 +128,12 @@ def test_the_block_of_bash_is_the_command_and_other_blocks_are_talk() -> None:
         (HERMES_LS, "no blocks"),
     ],
 )
-def test_without_exactly_one_block_of_bash_nothing_is_run(reply: str, why: str) -> None:
+def test_a_reply_without_exactly_one_bash_block_runs_nothing(reply: str, why: str) -> None:
     assert why in wrong(BASH, reply)
 
 
 @given(st.text(st.characters(exclude_characters="`", exclude_categories=["Cs"])))
-def test_every_command_without_backticks_is_run_as_it_was_written(command: str) -> None:
+def test_a_command_without_backticks_is_run_as_written(command: str) -> None:
     assert action(BASH, f"THOUGHT\n```bash\n{command}\n```") == AgentToolCall("shell_exec", {"command": command})
 
 
@@ -149,12 +149,14 @@ def test_every_command_without_backticks_is_run_as_it_was_written(command: str) 
         ("", 0, False),
     ],
 )
-def test_a_command_that_succeeds_and_says_so_first_submits(output: str, code: int | None, over: bool) -> None:
+def test_a_successful_command_with_output_beginning_with_the_marker_submits(
+    output: str, code: int | None, over: bool
+) -> None:
     """mini-SWE-agent's rule.  A model that only quotes the marker goes on."""
     assert (BASH.format_outcomes([ActionOutcome(LS, output.strip(), output, code)]) is None) is over
 
 
-def test_a_command_is_told_as_mini_swe_agent_tells_it() -> None:
+def test_command_output_is_formatted_like_mini_swe_agent() -> None:
     def observation(text: str, code: int | None) -> str:
         ((message,),) = (BASH.format_outcomes([ActionOutcome(LS, text, text, code)]) or [],)
         assert message["role"] == "user"
@@ -169,14 +171,14 @@ def test_a_command_is_told_as_mini_swe_agent_tells_it() -> None:
 
 
 @pytest.mark.parametrize("around", ["{}", "I look.\n```json\n{}\n```", " {} \n", "<think>x</think>\n\n{}"])
-def test_a_json_action_stands_in_a_block_or_alone(around: str) -> None:
+def test_a_json_action_is_read_in_a_block_or_alone(around: str) -> None:
     assert action(JSON, around.replace("{}", as_json("shell_exec", command="ls"))) == LS
 
 
 @pytest.mark.parametrize(
     "params", [{"answers": {"answer1": "7"}}, {"final": {"answers": {"answer1": "7"}}}], ids=["bare", "final"]
 )
-def test_stop_is_the_last_word_and_its_answers_are_kept(params: dict[str, object]) -> None:
+def test_a_stop_action_ends_the_episode_and_keeps_its_answers(params: dict[str, object]) -> None:
     reading = JSON.parse_reply(as_json("stop", **params))
     assert reading == ParsedReply([AgentToolCall("answer", {"answer": {"answer1": "7"}})], final=True)
     assert "answer" in JSON.tools
@@ -198,14 +200,14 @@ def test_stop_is_the_last_word_and_its_answers_are_kept(params: dict[str, object
         (as_json("stop", final=[]), "needs its answers"),
     ],
 )
-def test_a_json_action_that_is_none_says_why(reply: str, why: str) -> None:
+def test_an_invalid_json_action_is_rejected_with_the_reason(reply: str, why: str) -> None:
     assert why in wrong(JSON, reply)
 
 
 # ---- keystrokes ----
 
 
-def test_entries_are_typed_in_order_and_the_last_screen_is_told() -> None:
+def test_keystroke_entries_are_typed_in_order_and_the_last_screen_is_returned() -> None:
     entries = [{"keystrokes": "ls\n", "duration": 0.5}, {"keystrokes": "C-c"}]
     reading = KEYS.parse_reply(f"So:\n{typed(*entries)}\nThat is all.")
     assert reading == ParsedReply([AgentToolCall("terminal_keystrokes", entry) for entry in entries])
@@ -213,13 +215,13 @@ def test_entries_are_typed_in_order_and_the_last_screen_is_told() -> None:
     assert messages == [{"role": "user", "content": "screen 1"}]
 
 
-def test_a_task_is_complete_once_the_last_keys_are_typed() -> None:
+def test_a_completion_flag_ends_the_episode_after_its_keystrokes() -> None:
     assert KEYS.parse_reply(typed({"keystrokes": "exit\n"}, complete=True)).final
     assert KEYS.parse_reply(typed(complete=True)) == ParsedReply([], final=True)
     assert action(KEYS, typed()) == AgentToolCall("terminal_keystrokes", {"keystrokes": "", "duration": 0})
 
 
-def test_half_a_script_is_not_typed() -> None:
+def test_a_keystroke_script_with_an_invalid_entry_is_not_typed_at_all() -> None:
     reading = KEYS.parse_reply(typed({"keystrokes": "rm -r \\\n"}, {"keys": "x"}, complete=True))
     assert [type(each) for each in reading.actions] == [MalformedAction]
     assert not reading.final
@@ -235,14 +237,14 @@ def test_half_a_script_is_not_typed() -> None:
         ('{"commands": [], "task_complete": "yes"}', "neither true nor false"),
     ],
 )
-def test_keystrokes_that_are_none_say_why(reply: str, why: str) -> None:
+def test_invalid_keystrokes_are_rejected_with_the_reason(reply: str, why: str) -> None:
     assert why in wrong(KEYS, reply)
 
 
 # ---- Hermes calls, and Python ----
 
 
-def test_each_malformed_call_is_answered_beside_the_good_ones() -> None:
+def test_each_malformed_call_is_reported_along_with_the_valid_ones() -> None:
     """SETA's agent reports the first alone, and verl's drops them."""
     reply = f"{HERMES_LS}<tool_call>{{]</tool_call>{HERMES_LS}<tool_call>{{"
     assert [type(each) for each in HERMES.parse_reply(reply).actions] == [
@@ -253,7 +255,7 @@ def test_each_malformed_call_is_answered_beside_the_good_ones() -> None:
     ]
 
 
-def test_the_last_word_of_the_code_interpreters_agent_is_its_answer() -> None:
+def test_the_final_reply_of_the_code_interpreter_agent_is_its_answer() -> None:
     assert CODE.parse_reply("<think>7?</think>\n\nIt is \\boxed{7}.") == ParsedReply(
         [AgentToolCall("answer", {"answer": "It is \\boxed{7}."})], final=True
     )
@@ -282,13 +284,13 @@ def test_an_agent_calls_the_tools_of_its_set() -> None:
 # ---- prompts ----
 
 
-def test_openclaws_user_message_has_its_form() -> None:
+def test_the_openclaw_user_message_has_openclaws_format() -> None:
     filled = load_agent_prompt("openclaw-1").render(instruction="Do {name}.", name="t1", tools="")
     assert filled.user == "Task name:t1\nTask instruction: Do {name}."
 
 
-def test_each_form_that_a_prompt_shows_is_one_that_its_agent_reads() -> None:
-    """Else a model is told to write what is then refused."""
+def test_each_example_in_a_prompt_is_parsed_by_its_agent() -> None:
+    """Otherwise a model would be told to write text that is then refused."""
     bash = load_agent_prompt("bash-1")
     assert action(BASH, bash.system) == AgentToolCall("shell_exec", {"command": "ls -la"})
     submits = action(BASH, bash.user)
@@ -302,8 +304,8 @@ def test_each_form_that_a_prompt_shows_is_one_that_its_agent_reads() -> None:
     )
 
 
-def test_a_prompt_that_runs_have_used_never_changes() -> None:
-    """Else two runs of one configuration are not comparable.  Whoever words one anew gives it another number."""
+def test_published_prompts_never_change() -> None:
+    """Otherwise two runs of one configuration would not be comparable.  A reworded prompt gets a new number."""
     assert {
         name: hashlib.sha256((PROMPTS_FOLDER / f"{name}.txt").read_bytes()).hexdigest()[:16]
         for name in list_agent_prompts()
@@ -317,7 +319,7 @@ def test_a_prompt_that_runs_have_used_never_changes() -> None:
     }
 
 
-def test_a_prompt_of_ones_own_is_a_file_and_what_it_lacks_is_said(tmp_path: Path) -> None:
+def test_a_custom_prompt_file_is_loaded_and_its_errors_are_named(tmp_path: Path) -> None:
     own = tmp_path / "mine.txt"
     own.write_text("about it\n--- user\nDo: {instruction}\n")
     assert load_agent_prompt(str(own)) == PromptTemplate("", "Do: {instruction}")

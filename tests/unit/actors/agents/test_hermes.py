@@ -7,7 +7,7 @@ import pytest
 from actors.agents.hermes import AgentToolCall, FinalReply, MalformedAction, parse_tool_calls
 
 
-def test_a_call_with_its_arguments() -> None:
+def test_a_call_is_parsed_with_its_arguments() -> None:
     text = '<tool_call>\n{"name": "shell_exec", "arguments": {"command": "ls \\"a b\\""}}\n</tool_call>'
     assert parse_tool_calls(text) == [AgentToolCall("shell_exec", {"command": 'ls "a b"'})]
 
@@ -23,7 +23,7 @@ def test_several_calls_keep_their_order_and_a_broken_one_is_reported_among_them(
     assert isinstance(second, MalformedAction)
 
 
-def test_a_reply_without_a_call_is_the_last_word() -> None:
+def test_a_reply_without_a_call_is_final() -> None:
     assert parse_tool_calls("done") == FinalReply("done")
 
 
@@ -38,7 +38,7 @@ def test_a_reply_without_a_call_is_the_last_word() -> None:
         "<tool_call></tool_call>",
     ],
 )
-def test_what_does_not_parse_says_why_and_never_ends_the_episode(text: str) -> None:
+def test_a_malformed_call_has_a_reason_and_does_not_end_the_episode(text: str) -> None:
     actions = parse_tool_calls(text)
     assert isinstance(actions, list)
     assert isinstance(actions[0], MalformedAction)
@@ -46,7 +46,7 @@ def test_what_does_not_parse_says_why_and_never_ends_the_episode(text: str) -> N
 
 
 @pytest.mark.parametrize("piece", ["\n", " ", "<tool_call>", "</tool_call>", "<tool_call>\n", "<", "{"])
-def test_whatever_a_policy_repeats_is_read_in_no_time(piece: str) -> None:
+def test_long_repetitive_replies_are_parsed_in_linear_time(piece: str) -> None:
     """A worker's loop, and all of its episodes, would stand still for hours: until it is killed as one that hangs."""
     actions = parse_tool_calls("<tool_call>" + piece * (100_000 // len(piece)))
     assert isinstance(actions, list)

@@ -114,7 +114,7 @@ async def test_a_group_goes_from_plan_to_training_and_is_accounted_for(tmp_path:
     assert (acknowledged["versions_min"], acknowledged["versions_max"]) == (0, 0)
 
 
-async def test_the_scheduler_hears_of_a_closing_group_as_it_closes(tmp_path: Path) -> None:
+async def test_a_closing_group_is_reported_to_the_scheduler_at_once(tmp_path: Path) -> None:
     async with running(make_spec(tmp_path)) as (buffer, sender):
         assert (await buffer.wait_progress(0, 0.0)).closed == ()
         async with asyncio.TaskGroup() as tasks:
@@ -163,7 +163,7 @@ async def test_a_learner_that_fills_half_the_budget_is_asked_for_a_checkpoint(tm
         assert not (await buffer.statistics()).wants_checkpoint
 
 
-async def test_a_restarted_buffer_goes_on_where_it_was_on_the_same_port(tmp_path: Path) -> None:
+async def test_a_restarted_buffer_resumes_its_state_on_the_same_port(tmp_path: Path) -> None:
     spec = make_spec(tmp_path)
     first = TrajectoryBuffer(spec)
     endpoint = await first.start()
@@ -190,7 +190,7 @@ async def test_a_restarted_buffer_goes_on_where_it_was_on_the_same_port(tmp_path
             await again.stop()
 
 
-async def test_a_receiver_that_cannot_be_made_is_an_answer_and_no_wait_for_ever(tmp_path: Path) -> None:
+async def test_a_receiver_that_cannot_start_raises_an_error_instead_of_hanging(tmp_path: Path) -> None:
     buffer = TrajectoryBuffer(make_spec(tmp_path, host="0.0.0.0"))  # noqa: S104  # this is what is refused
     async with asyncio.timeout(SOON_S):
         for _ in range(2):
@@ -198,7 +198,7 @@ async def test_a_receiver_that_cannot_be_made_is_an_answer_and_no_wait_for_ever(
                 await buffer.start()
 
 
-async def test_a_receiver_that_gets_no_socket_is_tried_again_on_the_same_port(
+async def test_a_receiver_without_a_free_socket_is_retried_on_the_same_port(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tries: list[object] = []
@@ -217,7 +217,7 @@ async def test_a_receiver_that_gets_no_socket_is_tried_again_on_the_same_port(
     assert len(tries) == 2
 
 
-async def test_what_closed_groups_have_shown_of_a_task_is_known_at_each_point_of_the_run(tmp_path: Path) -> None:
+async def test_task_records_cover_the_groups_closed_up_to_a_given_sequence_number(tmp_path: Path) -> None:
     async with running(make_spec(tmp_path)) as (buffer, sender):
         await fill(buffer, sender, 0, (1, 1, 0, 1))
         await fill(buffer, sender, 1, (0, 0, 0, 0))
@@ -250,7 +250,7 @@ async def test_readers_see_what_arrived_without_the_journal_and_a_crash_leaves_n
         assert entry.at is not None
 
 
-async def test_an_export_that_fails_costs_no_trajectory(tmp_path: Path) -> None:
+async def test_a_failed_export_loses_no_trajectory(tmp_path: Path) -> None:
     (tmp_path / "trajectories").write_text("in the way")
     async with running(make_spec(tmp_path)) as (buffer, sender):
         await fill(buffer, sender, 0)
@@ -258,7 +258,7 @@ async def test_an_export_that_fails_costs_no_trajectory(tmp_path: Path) -> None:
         assert (await buffer.statistics()).export_failures > 0
 
 
-async def test_a_damaged_trajectory_that_was_not_exported_yet_keeps_no_buffer_from_opening(tmp_path: Path) -> None:
+async def test_a_buffer_opens_despite_a_damaged_trajectory_not_yet_exported(tmp_path: Path) -> None:
     """The others can be trained; who leases this one is told what to do."""
     spec = make_spec(tmp_path)
     async with running(spec) as (buffer, sender):
@@ -277,10 +277,10 @@ async def test_a_damaged_trajectory_that_was_not_exported_yet_keeps_no_buffer_fr
             await buffer.read_payload(lease)
 
 
-async def test_a_disk_that_was_full_for_a_while_is_named_in_the_events(
+async def test_a_temporarily_full_disk_is_recorded_in_the_events(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else nobody knows afterwards why workers stood still."""
+    """Otherwise the events would not explain afterwards why workers stood still."""
     append, full = Journal.append_batch, ["full", "still full"]
 
     def fails(journal: Journal, arrivals: Sequence[TrajectoryArrival]) -> tuple[list[AppendOutcome], list[ClosedGroup]]:
@@ -296,7 +296,7 @@ async def test_a_disk_that_was_full_for_a_while_is_named_in_the_events(
     assert alerts == [("disk.full", "full"), ("disk.freed", "full")]
 
 
-async def test_a_journal_that_is_an_older_copy_is_not_gone_on_with(tmp_path: Path) -> None:
+async def test_an_older_copy_of_the_journal_is_refused(tmp_path: Path) -> None:
     """Otherwise trajectories acknowledged since would be lost silently and their names reused."""
     spec, journal = make_spec(tmp_path), tmp_path / "buffer" / "journal.sqlite"
     async with running(spec) as (buffer, sender):
@@ -313,7 +313,7 @@ async def test_a_journal_that_is_an_older_copy_is_not_gone_on_with(tmp_path: Pat
         assert (await buffer.accounting()).acknowledged == 8
 
 
-async def test_what_nobody_waits_for_is_named_and_not_counted_as_acknowledged(tmp_path: Path) -> None:
+async def test_a_trajectory_of_an_unknown_group_is_reported_and_not_acknowledged(tmp_path: Path) -> None:
     async with running(make_spec(tmp_path)) as (buffer, sender):
         assert await sender.send(make_trajectory(9, 0), SOON_S) == "unknown"
         accounting = await buffer.accounting()
@@ -333,7 +333,7 @@ async def test_a_trajectory_that_is_sent_again_is_counted_once(tmp_path: Path) -
     assert stored == ["appended", "superseded"]
 
 
-async def test_errors_reach_the_caller_and_survive_the_way_between_processes(tmp_path: Path) -> None:
+async def test_errors_reach_the_caller_and_survive_pickling(tmp_path: Path) -> None:
     async with running(make_spec(tmp_path, budget_bytes=100)) as (buffer, _):
         with pytest.raises(BudgetFullError, match=r"buffer\.budget_bytes"):
             await buffer.open_group(make_plan(0), b"")

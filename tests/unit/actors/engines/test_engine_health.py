@@ -91,11 +91,11 @@ async def watched(tmp_path: Path) -> AsyncIterator[WatchedServer]:
         probing.cancel()
 
 
-async def test_a_server_that_lets_a_probe_hang_is_condemned(watched: WatchedServer) -> None:
+async def test_a_server_that_lets_a_probe_hang_is_marked_failed(watched: WatchedServer) -> None:
     assert "silent" in await watched.serving.failure
 
 
-async def test_a_server_that_sends_tokens_while_a_probe_waits_is_not_silent(watched: WatchedServer) -> None:
+async def test_a_server_that_sends_tokens_during_a_probe_is_not_silent(watched: WatchedServer) -> None:
     """Its memory may be full of long replies, none of which has ended yet."""
     work = InflightRequest(make_request([1], 9), watched.slot.queue.note_activity)
     stream = work.begin_attempt(WeightVersion(1), NO_PREFIX)
@@ -105,7 +105,7 @@ async def test_a_server_that_sends_tokens_while_a_probe_waits_is_not_silent(watc
     assert not watched.serving.failure.done()
 
 
-async def test_a_server_answers_for_its_own_failed_probes_alone(watched: WatchedServer) -> None:
+async def test_failed_probes_of_a_replaced_server_are_not_counted_for_the_new_one(watched: WatchedServer) -> None:
     await watched.begin_to_fail()
     await watched.serving.failure
     watched.serving = watched.slot.serving = replace(
@@ -114,7 +114,7 @@ async def test_a_server_answers_for_its_own_failed_probes_alone(watched: Watched
     assert await watched.serving.failure == "3 probes failed: refused"
 
 
-async def test_a_probe_that_waits_behind_new_weights_condemns_nobody(watched: WatchedServer) -> None:
+async def test_a_probe_that_waits_for_a_weight_load_marks_no_server_failed(watched: WatchedServer) -> None:
     await watched.server.probed.acquire()
     async with watched.standing_still():
         await watched.server.over.acquire()
@@ -134,7 +134,7 @@ async def test_while_weights_are_exchanged_the_server_is_not_probed(watched: Wat
         assert watched.server.probed.locked()
 
 
-async def test_a_probe_that_new_weights_held_up_for_a_part_of_its_time_condemns_nobody(watched: WatchedServer) -> None:
+async def test_a_probe_partly_delayed_by_a_weight_load_marks_no_server_failed(watched: WatchedServer) -> None:
     """They came, and went, while it hung."""
     await watched.server.probed.acquire()
     async with watched.standing_still():
@@ -143,7 +143,7 @@ async def test_a_probe_that_new_weights_held_up_for_a_part_of_its_time_condemns_
     assert not watched.serving.failure.done()
 
 
-async def test_a_probe_of_an_offloaded_server_condemns_nobody(watched: WatchedServer) -> None:
+async def test_a_probe_of_an_offloaded_server_marks_no_server_failed(watched: WatchedServer) -> None:
     await watched.server.probed.acquire()
     watched.slot.memory_lease = MemoryLease()
     await watched.judged()
@@ -151,6 +151,6 @@ async def test_a_probe_of_an_offloaded_server_condemns_nobody(watched: WatchedSe
     assert not watched.serving.failure.done()
 
 
-async def test_a_server_that_fails_three_probes_is_condemned(watched: WatchedServer) -> None:
+async def test_a_server_that_fails_three_probes_is_marked_failed(watched: WatchedServer) -> None:
     await watched.begin_to_fail()
     assert await watched.serving.failure == "3 probes failed: refused"

@@ -89,7 +89,7 @@ async def coming_back(run_dir: Path) -> AsyncIterator[tuple[SGLangEngine, Offloa
         yield engine, server
 
 
-async def test_an_offload_that_is_asked_for_while_the_server_comes_back_follows(tmp_path: Path) -> None:
+async def test_an_offload_requested_while_the_server_comes_back_is_done_afterwards(tmp_path: Path) -> None:
     async with coming_back(tmp_path) as (engine, server), asyncio.TaskGroup() as group:
         offloading = group.create_task(engine.offload_memory(60.0, 60.0))
         for _ in range(10):
@@ -102,7 +102,7 @@ async def test_an_offload_that_is_asked_for_while_the_server_comes_back_follows(
         assert (report.version, server.held_version) == (2, 2)
 
 
-async def test_weights_that_come_while_a_server_comes_back_on_the_old_ones_are_loaded(tmp_path: Path) -> None:
+async def test_weights_that_arrive_while_a_server_resumes_on_old_ones_are_loaded(tmp_path: Path) -> None:
     async with coming_back(tmp_path) as (engine, server), asyncio.TaskGroup() as group:
         loading = group.create_task(engine.load_weights(manifest(2), 60.0))
         for _ in range(10):
@@ -113,7 +113,7 @@ async def test_weights_that_come_while_a_server_comes_back_on_the_old_ones_are_l
         assert (await engine.status()).version == 2
 
 
-async def test_weights_that_come_back_with_the_memory_are_looked_at_after_their_load(tmp_path: Path) -> None:
+async def test_weights_loaded_after_an_offload_are_verified_after_the_load(tmp_path: Path) -> None:
     """The engine's memory held neither the old weights nor the new ones before."""
     async with coming_back(tmp_path) as (engine, server):
         server.may.set()

@@ -84,7 +84,7 @@ def engine(tmp_path: Path) -> Supervised:
 
 
 @pytest.mark.parametrize("refuses", [False, True])
-async def test_a_new_server_has_what_was_staged_before_it_is_asked_anything(engine: Supervised, refuses: bool) -> None:
+async def test_a_new_server_loads_staged_weights_before_it_serves(engine: Supervised, refuses: bool) -> None:
     """And what it does not take keeps it from nothing."""
     server = RestartedServer()
     server.refuses = refuses
@@ -115,7 +115,7 @@ async def test_a_server_starts_on_the_newest_weights_that_it_can_start_on(
 
 
 @pytest.mark.parametrize("whole", [True, False])
-async def test_a_server_that_begins_with_other_weights_is_right_where_the_files_are_as_published(
+async def test_a_restarted_server_is_trusted_if_its_files_match_the_published_digest(
     engine: Supervised, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: bool
 ) -> None:
     """Then the one before was wrong, and starting one more would change nothing; otherwise the files were changed."""
@@ -143,7 +143,9 @@ async def test_a_server_that_begins_with_other_weights_is_right_where_the_files_
     assert kind == ("engine.weights_repaired" if whole else "engine.restart_failed")
 
 
-async def test_only_the_weights_that_are_in_doubt_are_doubted(tmp_path: Path, engine: Supervised) -> None:
+async def test_a_checksum_complaint_restarts_only_a_server_with_that_version_and_checksum(
+    tmp_path: Path, engine: Supervised
+) -> None:
     doubted = SGLangEngine(engine_spec(tmp_path))
     doubted.slot.serving = found = engine.serving(RestartedServer())
     for version, checksum in ((WeightVersion(2), "sum of 1"), (WeightVersion(1), "sum of 2")):
@@ -153,7 +155,7 @@ async def test_only_the_weights_that_are_in_doubt_are_doubted(tmp_path: Path, en
     assert "in doubt" in found.failure.result()
 
 
-async def test_servers_that_die_at_once_are_started_slower_and_slower(
+async def test_servers_that_die_at_once_are_restarted_with_growing_delays(
     engine: Supervised, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failures: list[int] = []
@@ -179,7 +181,7 @@ async def test_servers_that_die_at_once_are_started_slower_and_slower(
     assert failures == [1, 2, 3, 0, 0]
 
 
-async def test_a_server_whose_processes_do_not_end_is_told(
+async def test_server_processes_that_do_not_end_are_reported(
     engine: Supervised, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "STOP_S", 0.0)

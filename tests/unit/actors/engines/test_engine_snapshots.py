@@ -68,7 +68,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote_engine, "POLL_INTERVAL_S", 0.01)
 
 
-async def test_each_engine_is_heard_while_one_has_a_request_of_this_worker() -> None:
+async def test_all_engines_are_polled_while_one_has_a_request_of_this_worker() -> None:
     """The next engine is chosen among those that the session does not use yet."""
     polled = PolledEngines()
     async with asyncio.TaskGroup() as group, polling_engines(polled.engines, polled.hear):
@@ -88,7 +88,7 @@ class LookedAt(RemoteEngine):
         return super().has_requests
 
 
-async def test_a_worker_without_a_request_asks_nobody() -> None:
+async def test_a_worker_without_requests_polls_no_engine() -> None:
     actor = SnapshotEngine(100)
     engine = LookedAt(LocalRemote(actor))
     engine.looked = asyncio.Semaphore(0)
@@ -98,7 +98,7 @@ async def test_a_worker_without_a_request_asks_nobody() -> None:
     assert actor.snapshot_count == 0
 
 
-async def test_an_engine_that_is_gone_leaves_what_it_had_said_and_the_others_go_on() -> None:
+async def test_a_dead_engine_leaves_its_partial_reply_and_the_others_are_still_polled() -> None:
     polled = PolledEngines()
     async with polling_engines(polled.engines, polled.hear), asyncio.TaskGroup() as group:
         other = group.create_task(polled.engines[1].generate(make_request([1], 9)))

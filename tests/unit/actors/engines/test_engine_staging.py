@@ -73,12 +73,14 @@ def condemn(engine: SGLangEngine) -> None:
     engine.slot.serving.mark_failed("it was silent")
 
 
-async def test_a_version_that_was_overtaken_leaves_its_room_to_the_next(engine: SGLangEngine) -> None:
+async def test_a_superseded_version_frees_its_space_for_the_next(engine: SGLangEngine) -> None:
     for version in (2, 3, 4):
         await engine.stage_weights(manifest(version), 60.0)
 
 
-async def test_a_load_of_another_version_than_was_read_finds_room(engine: SGLangEngine, loader: FakeLoader) -> None:
+async def test_loading_another_version_than_the_staged_one_finds_space(
+    engine: SGLangEngine, loader: FakeLoader
+) -> None:
     await engine.stage_weights(manifest(2), 60.0)
     loader.on_read = lambda: condemn(engine)
     with pytest.raises(WeightLoadError, match="lost its server"):

@@ -18,13 +18,13 @@ async def refused(lease: MemoryLease) -> WeightLoadError:
     return WeightLoadError(f"{await lease.wait_until_ended()}")
 
 
-async def test_a_lease_that_nobody_renews_expires() -> None:
+async def test_a_lease_that_is_not_renewed_expires() -> None:
     lease = MemoryLease()
     lease.renew(0.0)
     assert await lease.wait_until_ended() is None
 
 
-async def test_a_lease_that_is_renewed_before_its_end_goes_on() -> None:
+async def test_a_lease_renewed_before_its_end_continues() -> None:
     lease = MemoryLease()
     lease.renew(0.0)
     async with asyncio.TaskGroup() as group:
@@ -37,7 +37,7 @@ async def test_a_lease_that_is_renewed_before_its_end_goes_on() -> None:
         assert isinstance(await lease.end_with_weights(manifest(1)), WeightLoadError)
 
 
-async def test_the_first_weights_that_are_given_back_count() -> None:
+async def test_the_first_weights_given_back_with_the_memory_are_used() -> None:
     lease = MemoryLease()
     lease.renew(3600.0)
     async with asyncio.TaskGroup() as group:

@@ -57,7 +57,7 @@ class FakeEngineActor:
         return EngineSnapshot({name: came.skip_tokens(count) for name, count in known.items()}, LOAD)
 
 
-async def test_a_watcher_is_told_what_comes_and_an_engine_that_dies_leaves_all_of_it(
+async def test_a_watcher_receives_partial_replies_and_a_dead_engine_leaves_the_last_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(remote_engine, "POLL_INTERVAL_S", 3600.0)  # for those who are not watched
@@ -74,7 +74,7 @@ async def test_a_watcher_is_told_what_comes_and_an_engine_that_dies_leaves_all_o
     assert died.value.partial_reply == SAID
 
 
-async def test_what_nobody_watches_is_kept_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_partial_reply_of_an_unwatched_request_is_kept_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote_engine, "POLL_INTERVAL_S", 0.01)
     monkeypatch.setattr(remote_engine, "WATCHED_POLL_INTERVAL_S", 3600.0)  # nobody does
     engine = RemoteEngine(LocalRemote(FakeEngineActor()))
@@ -84,8 +84,8 @@ async def test_what_nobody_watches_is_kept_all_the_same(monkeypatch: pytest.Monk
     assert died.value.partial_reply == SAID
 
 
-async def test_an_actor_that_hangs_leaves_what_it_had_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else the next engine samples it anew, and a watcher hears something else."""
+async def test_a_request_to_a_hanging_actor_keeps_its_partial_reply(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the next engine would sample these tokens again, and a watcher would see different text."""
     monkeypatch.setattr(remote_engine, "MARGIN_S", 0.0)
     engine, before = RemoteEngine(LocalRemote(FakeEngineActor())), partial_reply("he")
     with pytest.raises(EngineUnavailable, match="local hangs") as gave_up:
@@ -93,7 +93,7 @@ async def test_an_actor_that_hangs_leaves_what_it_had_told(monkeypatch: pytest.M
     assert gave_up.value.partial_reply == before
 
 
-async def test_when_the_last_watcher_has_gone_nobody_asks_for_more_often(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_frequent_polling_stops_after_the_last_watcher_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each worker asks each engine."""
     monkeypatch.setattr(remote_engine, "POLL_INTERVAL_S", 3600.0)
     monkeypatch.setattr(remote_engine, "WATCHED_POLL_INTERVAL_S", 0.0)

@@ -71,7 +71,7 @@ async def services(*urls: str, **settings: float) -> AsyncGenerator[EnvironmentC
         yield opened
 
 
-async def test_an_episode_that_is_begun_again_is_the_same_and_another_of_its_name_is_refused() -> None:
+async def test_a_repeated_begin_joins_its_episode_and_a_different_one_under_the_name_is_refused() -> None:
     played = Played()
     async with EnvironmentService(EnvironmentServiceSettings(), played) as service:
         assert [service.begin(make_start_request(), "d"), service.begin(make_start_request(), "d")] == [False, True]
@@ -84,7 +84,7 @@ async def test_an_episode_that_is_begun_again_is_the_same_and_another_of_its_nam
     assert played.begun == ["e1"]
 
 
-async def test_a_machine_has_so_many_places_and_each_is_free_when_its_episode_is_over() -> None:
+async def test_slots_are_limited_and_freed_when_their_episodes_end() -> None:
     played = Played()
     async with EnvironmentService(EnvironmentServiceSettings(slots=2), played) as service:
         for name in ("a", "b"):
@@ -97,8 +97,8 @@ async def test_a_machine_has_so_many_places_and_each_is_free_when_its_episode_is
         assert not service.begin(make_start_request("c"), "c")
 
 
-async def test_an_episode_that_nobody_asks_for_is_ended_and_what_came_of_one_is_kept_for_a_while() -> None:
-    """Else those of a run that died hold their sandboxes for as long as an episode may take."""
+async def test_an_abandoned_episode_is_ended_and_an_outcome_is_kept_for_a_limited_time() -> None:
+    """Otherwise episodes of a dead run would hold their sandboxes for as long as an episode may take."""
     played, at = Played(), [0.0]
     async with EnvironmentService(
         EnvironmentServiceSettings(ttl_s=60.0, remember_s=300.0), played, lambda: at[0]
@@ -123,7 +123,7 @@ async def test_an_episode_that_nobody_asks_for_is_ended_and_what_came_of_one_is_
             await service.wait_outcome("asked for", 0.0)
 
 
-async def test_an_episode_that_somebody_waits_for_is_never_abandoned() -> None:
+async def test_an_episode_with_a_waiting_client_is_never_abandoned() -> None:
     played, at = Played(), [0.0]
     async with (
         EnvironmentService(EnvironmentServiceSettings(ttl_s=60.0), played, lambda: at[0]) as service,
@@ -138,7 +138,7 @@ async def test_an_episode_that_somebody_waits_for_is_never_abandoned() -> None:
         assert (await waiting) is not None
 
 
-async def test_a_service_that_is_stopped_ends_its_episodes_and_tells_who_waits() -> None:
+async def test_a_stopped_service_ends_its_episodes_and_notifies_waiting_clients() -> None:
     played = Played()
     async with serve_environment(played) as (url, service), services(url) as opened, asyncio.TaskGroup() as group:
         messages: list[str] = []
@@ -156,7 +156,7 @@ async def test_a_service_that_is_stopped_ends_its_episodes_and_tells_who_waits()
     assert (played.ended, messages) == (["e1"], ["lost"])
 
 
-async def test_what_a_run_may_not_ask_is_refused_before_anything_is_begun() -> None:
+async def test_an_invalid_start_request_is_refused() -> None:
     async with serve_environment(Played()) as (url, _), JsonHttpClient(url) as caller:
         body = make_start_request().model_dump(mode="json")
         for wrong, message in (
@@ -170,7 +170,7 @@ async def test_what_a_run_may_not_ask_is_refused_before_anything_is_begun() -> N
                 await caller.post("/begin", {**body, **wrong})
 
 
-async def test_a_token_is_asked_for() -> None:
+async def test_requests_without_the_right_token_are_refused() -> None:
     access = Access("127.0.0.1", "right" * 4)
     async with serve_environment(Played(), access=access) as (url, _):
         async with JsonHttpClient(url, "wrong" * 4) as caller:
@@ -195,7 +195,7 @@ async def test_a_token_is_asked_for() -> None:
     ],
     ids=lambda error: type(error).__name__,
 )
-async def test_what_fails_an_episode_there_is_the_same_here(error: Exception) -> None:
+async def test_a_remote_error_has_the_same_type_at_the_client(error: Exception) -> None:
     played = Played(fail=error)
     played.go.set()
     async with serve_environment(played) as (url, _), services(url) as opened:
@@ -204,7 +204,7 @@ async def test_what_fails_an_episode_there_is_the_same_here(error: Exception) ->
     assert type(caught.value) is type(error)
 
 
-async def test_a_defect_of_a_service_is_infrastructures() -> None:
+async def test_a_bug_in_the_service_is_an_infrastructure_failure() -> None:
     played = Played(fail=ZeroDivisionError())
     played.go.set()
     async with serve_environment(played) as (url, _), services(url) as opened:
@@ -212,7 +212,7 @@ async def test_a_defect_of_a_service_is_infrastructures() -> None:
             await opened.run_episode(make_start_request())
 
 
-async def test_an_episode_that_is_over_its_deadline_is_ended_there_by_itself() -> None:
+async def test_the_service_ends_an_episode_at_its_deadline() -> None:
     played = Played()
     async with serve_environment(played) as (url, _), services(url) as opened:
         with pytest.raises(StageOverrun):
@@ -220,7 +220,7 @@ async def test_an_episode_that_is_over_its_deadline_is_ended_there_by_itself() -
     assert played.ended == ["e1"]
 
 
-async def test_whoever_gives_an_episode_up_ends_it_there() -> None:
+async def test_a_cancelled_client_ends_its_episode_on_the_service() -> None:
     played = Played()
     async with serve_environment(played) as (url, service), services(url) as opened:
         async with asyncio.TaskGroup() as group:
@@ -230,7 +230,7 @@ async def test_whoever_gives_an_episode_up_ends_it_there() -> None:
         assert (played.ended, service.running) == (["e1"], 0)
 
 
-async def test_a_full_service_and_one_that_is_not_there_are_passed_over() -> None:
+async def test_full_and_unreachable_services_are_skipped() -> None:
     full, free = Played(), Played()
     free.go.set()
     async with (
@@ -248,14 +248,14 @@ async def test_a_full_service_and_one_that_is_not_there_are_passed_over() -> Non
     assert free.begun == ["e0", "e1", "e2", "e3"]
 
 
-async def test_no_service_in_time_is_no_sandbox() -> None:
+async def test_a_sandbox_start_fails_if_no_service_accepts_it_in_time() -> None:
     async with services(unreachable_url().removesuffix("/v1"), acquire_s=0.1) as opened:
         with pytest.raises(SandboxStartError, match=r"no environment service accepted it within 0\.1 s: http"):
             await opened.run_episode(make_start_request())
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-async def test_a_service_that_dies_under_an_episode_is_infrastructures(
+async def test_a_service_that_dies_during_an_episode_is_an_infrastructure_failure(
     restarted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whether nobody answers any more, or another that knows nothing of it."""
@@ -283,7 +283,7 @@ async def test_a_service_that_dies_under_an_episode_is_infrastructures(
 
 
 @pytest.mark.parametrize("forgets", [False, True])
-async def test_an_episode_whose_beginning_was_not_heard_of_is_never_run_twice(
+async def test_an_episode_is_never_run_twice_after_a_lost_start_reply(
     forgets: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("actors.environment.client.ROUND_S", 0.0)
@@ -327,7 +327,7 @@ async def environments(url: str, engine: ScriptedEngine) -> AsyncGenerator[Envir
         yield opened
 
 
-async def test_the_trajectory_is_what_was_sampled_and_its_reward_what_came_of_it_there() -> None:
+async def test_the_trajectory_has_the_sampled_tokens_and_the_reward_of_the_remote_grade() -> None:
     """Token by token, in one segment: nothing that crosses the network is tokenised again."""
     texts = [called("ls -l"), called("cat x"), "done\x01"]
     engine, rewarding, observer = ScriptedEngine([*texts]), FakeReward(), FakeObserver()
@@ -345,14 +345,14 @@ async def test_the_trajectory_is_what_was_sampled_and_its_reward_what_came_of_it
     assert len(observer.texts) == 3, "what the policy says is seen while it says it"
 
 
-async def test_an_engine_that_fails_an_episode_elsewhere_is_no_policy_outcome() -> None:
+async def test_an_engine_failure_in_a_remote_episode_is_not_a_policy_outcome() -> None:
     engine = ScriptedEngine([called("ls"), *[EngineUnavailable("gone")] * 20])
     async with serve_environment(run_in_fake_terminal) as (url, _), environments(url, engine) as opened:
         with pytest.raises(EngineUnavailable):
             await opened.run_episode(episode_context(EPISODE, TASK))
 
 
-async def test_an_episode_over_its_request_s_time_is_begun_nowhere() -> None:
+async def test_an_episode_without_time_left_is_not_started() -> None:
     played = Played()
     async with serve_environment(played) as (url, _), environments(url, ScriptedEngine([])) as opened:
         deadlines = replace(NO_DEADLINES, evaluate=asyncio.get_running_loop().time() + 5.0)
@@ -361,7 +361,7 @@ async def test_an_episode_over_its_request_s_time_is_begun_nowhere() -> None:
     assert played.begun == []
 
 
-def test_an_agent_survives_the_way_as_it_is() -> None:
+def test_agent_settings_survive_the_request_unchanged() -> None:
     received = AGENT_ADAPTER.validate_python(
         StartEpisodeRequest.model_validate(make_start_request().model_dump(mode="json")).agent
     )

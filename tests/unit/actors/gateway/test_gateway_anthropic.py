@@ -34,7 +34,7 @@ async def ask(rig: GatewayClients, messages: list[object], *, stream: bool = Fal
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_reply_is_told_and_its_tokens_are_kept_as_they_were_sampled(stream: bool) -> None:
+async def test_a_reply_is_returned_as_text_and_recorded_with_its_sampled_tokens(stream: bool) -> None:
     async with open_gateway(f"hi {chr(LS)}\x01") as made:
         message = await ask(made, HELLO, stream=stream, system=[{"type": "text", "text": "sys"}])
         (segment,) = made.session.segments()
@@ -46,7 +46,7 @@ async def test_a_reply_is_told_and_its_tokens_are_kept_as_they_were_sampled(stre
     assert (message.usage.input_tokens, message.usage.output_tokens) == (len(prompt), 5)
 
 
-async def test_a_stream_begins_with_no_output_and_ends_with_all_of_it() -> None:
+async def test_a_stream_reports_no_output_tokens_at_the_start_and_all_at_the_end() -> None:
     async with open_gateway(f"I look.{CALL}\x01") as made:
         stream = await made.anthropic.messages.create(
             model="m", max_tokens=200, messages=HELLO, tools=[TOOL], stream=True
@@ -59,7 +59,7 @@ async def test_a_stream_begins_with_no_output_and_ends_with_all_of_it() -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_conversation_with_tools_is_one_segment_of_the_very_ids_that_were_sampled(stream: bool) -> None:
+async def test_a_tool_conversation_is_one_segment_of_the_sampled_token_ids(stream: bool) -> None:
     async with open_gateway(f"I look.{CALL}{CALL}\x01", "done\x01") as made:
         first = await ask(made, HELLO, stream=stream, tools=[TOOL])
         calls = [block for block in first.content if block.type == "tool_use"]
@@ -77,8 +77,8 @@ async def test_a_conversation_with_tools_is_one_segment_of_the_very_ids_that_wer
     assert segment.token_ids[segment.loss_mask == 1].tolist() == ids(f"I look.{CALL}{CALL}\x01done\x01")
 
 
-async def test_results_and_texts_stand_in_the_prompt_as_they_stand_in_the_message() -> None:
-    """Else the model is trained on a conversation that the harness did not have."""
+async def test_tool_results_and_texts_keep_their_message_order_in_the_prompt() -> None:
+    """Otherwise the model would be trained on a conversation that the harness did not have."""
     async with open_gateway(f"I look.{CALL}\x01", "done\x01") as made:
         first = await ask(made, HELLO, tools=[TOOL])
         (call,) = [block for block in first.content if block.type == "tool_use"]
@@ -91,7 +91,7 @@ async def test_results_and_texts_stand_in_the_prompt_as_they_stand_in_the_messag
     assert "<user>before\x01\n<tool>Error: no such file\x01\n<user>behind\x01\n" in text
 
 
-async def test_a_history_that_the_harness_rewrites_begins_another_segment() -> None:
+async def test_a_history_rewritten_by_the_harness_starts_another_segment() -> None:
     async with open_gateway("one\x01", "two\x01") as made:
         await ask(made, HELLO)
         await ask(made, [*HELLO, {"role": "assistant", "content": "uno"}, {"role": "user", "content": "on"}])
@@ -111,14 +111,14 @@ async def test_a_stop_sequence_is_named() -> None:
     assert segment.token_ids[segment.loss_mask == 1].tolist() == ids("abc STOP")
 
 
-async def test_a_reply_that_reaches_its_limit_says_so() -> None:
+async def test_a_reply_at_its_token_limit_reports_it() -> None:
     async with open_gateway("abcdef\x01") as made:
         message = await made.anthropic.messages.create(model="m", max_tokens=3, messages=HELLO)
     assert (message.content[0].text, message.stop_reason) == ("abc", "max_tokens")
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_thoughts_are_told_to_who_asks_for_them(stream: bool) -> None:
+async def test_thoughts_are_returned_only_if_requested(stream: bool) -> None:
     sampled = "<think>hm</think>\n\nyes\x01"
     async with open_gateway(sampled, sampled) as made:
         plain = await ask(made, HELLO, stream=stream)
@@ -143,7 +143,7 @@ async def test_thoughts_are_told_to_who_asks_for_them(stream: bool) -> None:
         {"extra_body": {"mcp_servers": []}},
     ],
 )
-async def test_an_option_under_which_log_probabilities_would_be_false_is_refused(options: dict[str, object]) -> None:
+async def test_an_option_that_would_make_log_probabilities_wrong_is_refused(options: dict[str, object]) -> None:
     async with open_gateway("never\x01") as made:
         with pytest.raises(anthropic.BadRequestError) as refused:
             await ask(made, HELLO, **options)
@@ -151,14 +151,14 @@ async def test_an_option_under_which_log_probabilities_would_be_false_is_refused
     assert made.engine.received_requests == []
 
 
-def test_every_option_of_the_official_client_has_been_thought_of() -> None:
+def test_every_option_of_the_official_client_is_handled() -> None:
     known = (
         ANTHROPIC_OPTIONS.harmless | ANTHROPIC_OPTIONS.neutral.keys() | set(AnthropicMessagesRequest.__struct_fields__)
     )
     assert set(typing.get_type_hints(MessageCreateParamsStreaming)) <= known
 
 
-async def test_errors_have_the_apis_own_shape() -> None:
+async def test_errors_have_the_format_of_the_anthropic_api() -> None:
     async with open_gateway(EngineUnavailable("restarting")) as made:
         with pytest.raises(anthropic.AuthenticationError) as stranger:
             await made.anthropic.with_options(api_key="sk-nobody").messages.create(
@@ -173,7 +173,7 @@ async def test_errors_have_the_apis_own_shape() -> None:
     assert failed.value.status_code == 503
 
 
-async def test_a_bearer_token_is_as_good_as_an_api_key() -> None:
+async def test_a_bearer_token_is_accepted_in_place_of_an_api_key() -> None:
     async with open_gateway("yes\x01") as made:
         bearer = made.anthropic.with_options(api_key=None, auth_token=made.anthropic.api_key)
         message = await bearer.messages.create(model="m", max_tokens=9, messages=HELLO)

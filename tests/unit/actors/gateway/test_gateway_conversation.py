@@ -34,7 +34,7 @@ def decoded(segments: Sequence[Segment]) -> Sequence[Segment]:
 
 
 @given(STEPS)
-def test_every_sampled_token_has_loss_once_in_a_sequence_that_it_was_sampled_in(
+def test_every_sampled_token_has_loss_once_in_the_sequence_it_was_sampled_in(
     steps: list[tuple[int, str, str, str]],
 ) -> None:
     history = ConversationHistory()
@@ -63,7 +63,7 @@ def test_every_sampled_token_has_loss_once_in_a_sequence_that_it_was_sampled_in(
         assert any(tokens[: len(ids)].tolist() == ids for tokens, _ in sequences)
 
 
-def test_a_reply_is_recognised_without_its_thoughts_and_with_its_arguments_in_another_order() -> None:
+def test_an_echoed_reply_is_recognised_without_thoughts_and_with_reordered_arguments() -> None:
     history, question = ConversationHistory(), [ChatMessage(role="user", content="q")]
     prompt = history.render_prompt(CHAT, (), question)
     arguments: dict[str, object] = {"a": 1, "b": 2}

@@ -36,7 +36,7 @@ async def ask(rig: GatewayClients, messages: list[object], **options: object) ->
     return await rig.openai.chat.completions.create(model="policy", messages=messages, **options)
 
 
-async def test_a_reply_is_told_whole_and_its_tokens_are_kept_as_they_were_sampled() -> None:
+async def test_a_whole_reply_is_returned_as_text_and_recorded_with_its_sampled_tokens() -> None:
     async with open_gateway(f"hi {chr(LS)}\x01") as made:
         completion = await ask(made, HELLO)
         (segment,) = made.session.segments()
@@ -55,7 +55,7 @@ async def test_a_reply_is_told_whole_and_its_tokens_are_kept_as_they_were_sample
 
 
 @pytest.mark.parametrize("with_usage", [True, False])
-async def test_a_stream_says_what_a_whole_reply_says(with_usage: bool) -> None:
+async def test_a_streamed_reply_equals_a_whole_reply(with_usage: bool) -> None:
     async with open_gateway("one two\x01") as made:
         options = {"stream_options": {"include_usage": True}} if with_usage else {}
         stream = await made.openai.chat.completions.create(model="m", messages=HELLO, stream=True, **options)
@@ -68,7 +68,7 @@ async def test_a_stream_says_what_a_whole_reply_says(with_usage: bool) -> None:
     assert len(made.session.segments()) == 1
 
 
-async def test_calls_are_told_as_calls_and_what_is_said_beside_them_too() -> None:
+async def test_tool_calls_are_returned_with_their_accompanying_text() -> None:
     async with open_gateway(f"I look.\n{CALL}{CALL}\x01") as made:
         (choice,) = (await ask(made, HELLO, tools=[TOOL])).choices
     assert (choice.message.content, choice.finish_reason) == ("I look.", "tool_calls")
@@ -79,7 +79,7 @@ async def test_calls_are_told_as_calls_and_what_is_said_beside_them_too() -> Non
     assert len({call.id for call in calls}) == 2
 
 
-async def test_streamed_calls_put_themselves_together_in_the_client() -> None:
+async def test_the_official_client_assembles_streamed_tool_calls() -> None:
     async with (
         open_gateway(f"{CALL}{CALL}\x01") as made,
         made.openai.chat.completions.stream(model="m", messages=HELLO, tools=[TOOL]) as stream,
@@ -106,7 +106,7 @@ async def converse(made: GatewayClients, *, stream: bool) -> list[object]:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_conversation_is_one_segment_of_the_very_ids_that_were_sampled(stream: bool) -> None:
+async def test_a_conversation_is_one_segment_of_the_sampled_token_ids(stream: bool) -> None:
     async with open_gateway(f"{CALL}\x01", "done\x01") as made:
         await converse(made, stream=stream)
         (segment,) = made.session.segments()
@@ -121,7 +121,7 @@ async def test_a_conversation_is_one_segment_of_the_very_ids_that_were_sampled(s
     assert first.session == second.session, "the engine that has the prefix would not be asked again"
 
 
-async def test_a_history_that_the_harness_rewrites_begins_another_segment() -> None:
+async def test_a_history_rewritten_by_the_harness_starts_another_segment() -> None:
     async with open_gateway(f"{CALL}\x01", "done\x01", "sum\x01") as made:
         await converse(made, stream=False)
         await ask(made, [*HELLO, {"role": "user", "content": "in short: done"}], tools=[TOOL])
@@ -133,7 +133,7 @@ async def test_a_history_that_the_harness_rewrites_begins_another_segment() -> N
     assert prompt[shared] != first.token_ids[shared], "what both have is stored twice"
 
 
-async def test_calls_side_by_side_are_segments_and_each_keeps_its_own_tokens() -> None:
+async def test_parallel_requests_become_separate_segments_with_their_own_tokens() -> None:
     async with open_gateway("first\x01", "left\x01", "right\x01") as made:
         message = (await ask(made, HELLO)).choices[0].message.model_dump(exclude_none=True)
         made.engine.may_reply.clear()
@@ -168,7 +168,7 @@ async def test_calls_side_by_side_are_segments_and_each_keeps_its_own_tokens() -
         ({"extra_body": {"mirostat": 2}}, "mirostat"),
     ],
 )
-async def test_an_option_under_which_log_probabilities_would_be_false_is_refused(
+async def test_an_option_that_would_make_log_probabilities_wrong_is_refused(
     options: dict[str, object], parameter: str
 ) -> None:
     async with open_gateway("never\x01") as made:
@@ -179,7 +179,7 @@ async def test_an_option_under_which_log_probabilities_would_be_false_is_refused
     assert made.engine.received_requests == []
 
 
-async def test_options_that_change_nothing_are_taken() -> None:
+async def test_options_without_effect_are_accepted() -> None:
     async with open_gateway("yes\x01") as made:
         await ask(
             made,
@@ -196,13 +196,13 @@ async def test_options_that_change_nothing_are_taken() -> None:
     assert len(made.engine.replies) == 1
 
 
-def test_every_option_of_the_official_client_has_been_thought_of() -> None:
+def test_every_option_of_the_official_client_is_handled() -> None:
     known = OPENAI_OPTIONS.harmless | OPENAI_OPTIONS.neutral.keys() | set(OpenAIChatRequest.__struct_fields__)
     assert set(typing.get_type_hints(CompletionCreateParamsStreaming)) <= known
 
 
 @pytest.mark.parametrize("key", ["lsk-", "sk-nobody", "lsk-train-g000001-s00-a0.0000", "lsk-other.{mac}"])
-async def test_without_the_sessions_key_nobody_is_let_in(key: str) -> None:
+async def test_requests_without_the_sessions_key_are_refused(key: str) -> None:
     async with open_gateway("never\x01") as made:
         wrong = key.format(mac=made.openai.api_key.rpartition(".")[2])
         stranger = made.openai.with_options(api_key=wrong)
@@ -213,7 +213,7 @@ async def test_without_the_sessions_key_nobody_is_let_in(key: str) -> None:
     assert made.engine.received_requests == []
 
 
-async def test_a_session_that_is_over_takes_no_call_and_keeps_no_late_reply() -> None:
+async def test_a_finished_session_accepts_no_request_and_records_no_late_reply() -> None:
     async with open_gateway("late\x01") as made:
         made.engine.may_reply.clear()
         async with asyncio.TaskGroup() as group:
@@ -233,7 +233,7 @@ async def _denied(made: GatewayClients) -> bool:
     return True
 
 
-async def test_an_engine_that_fails_is_a_503_after_which_the_client_asks_again() -> None:
+async def test_an_engine_failure_is_a_503_and_the_client_retries() -> None:
     async with open_gateway(EngineUnavailable("restarting"), "there\x01", retries=1) as made:
         completion = await ask(made, HELLO)
         assert made.session.last_error is None
@@ -245,14 +245,14 @@ async def test_an_engine_that_fails_is_a_503_after_which_the_client_asks_again()
     assert (failed.value.status_code, failed.value.code) == (503, "engine_unavailable")
 
 
-async def test_what_an_engine_can_never_serve_is_no_503() -> None:
+async def test_a_request_that_no_engine_can_serve_is_a_400_without_retries() -> None:
     async with open_gateway(RequestRefused("an input id lies outside the vocabulary"), retries=2) as made:
         with pytest.raises(openai.BadRequestError, match="vocabulary"):
             await ask(made, HELLO)
     assert len(made.engine.received_requests) == 1
 
 
-async def test_a_client_that_leaves_ends_the_sampling_and_nothing_is_kept() -> None:
+async def test_a_disconnected_client_stops_sampling_and_nothing_is_recorded() -> None:
     async with open_gateway("gone\x01") as made:
         made.engine.may_reply.clear()
         async with asyncio.TaskGroup() as group:
@@ -265,7 +265,7 @@ async def test_a_client_that_leaves_ends_the_sampling_and_nothing_is_kept() -> N
         assert made.session.segments() == ()
 
 
-async def test_a_stop_text_ends_the_reply_where_the_sampler_would_have() -> None:
+async def test_a_stop_string_ends_the_reply_where_the_sampler_would_have() -> None:
     async with open_gateway("abc STOP more\x01", "go\x01") as made:
         completion = await ask(made, HELLO, stop=["STOP", "never"])
         message = completion.choices[0].message.model_dump(exclude_none=True)
@@ -277,14 +277,14 @@ async def test_a_stop_text_ends_the_reply_where_the_sampler_would_have() -> None
     assert text.endswith("<assistant>abc STOP\x01\n<user>on\x01\n<assistant>")
 
 
-async def test_a_reply_that_reaches_its_limit_says_so() -> None:
+async def test_a_reply_at_its_token_limit_reports_it() -> None:
     async with open_gateway("abcdef\x01") as made:
         completion = await ask(made, HELLO, max_completion_tokens=3)
     (choice,) = completion.choices
     assert (choice.message.content, choice.finish_reason) == ("abc", "length")
 
 
-async def test_a_prompt_without_room_for_a_reply_is_the_policys_limit() -> None:
+async def test_a_prompt_without_room_for_a_reply_sets_the_context_limit() -> None:
     async with open_gateway("never\x01", context_tokens=30) as made:
         with pytest.raises(openai.BadRequestError) as refused:
             await ask(made, HELLO)
@@ -292,8 +292,8 @@ async def test_a_prompt_without_room_for_a_reply_is_the_policys_limit() -> None:
     assert made.session.limit is EpisodeStatus.CONTEXT_LIMIT
 
 
-async def test_calls_side_by_side_stay_within_what_the_trajectory_may_hold() -> None:
-    """Else it outgrows what is reserved for it, is refused, and counts as failed hardware."""
+async def test_parallel_requests_stay_within_the_trajectorys_token_limit() -> None:
+    """Otherwise the trajectory would exceed its reservation, be refused, and count as failed hardware."""
     room = len(ChatFormat(FakeTokenizer()).encode_first_prompt(HELLO)) + 10
     async with open_gateway("x" * 50, "y" * 50, total_tokens=room) as made:
         made.engine.may_reply.clear()
@@ -308,7 +308,7 @@ async def test_calls_side_by_side_stay_within_what_the_trajectory_may_hold() -> 
         assert sum(map(len, made.session.segments())) == room
 
 
-async def test_a_call_that_does_not_parse_is_told_as_it_was_written_and_marked() -> None:
+async def test_a_malformed_call_is_returned_as_text_and_marked_malformed() -> None:
     async with open_gateway("<tool_call>{oops</tool_call>\x01") as made:
         (choice,) = (await ask(made, HELLO, tools=[TOOL])).choices
         (segment,) = made.session.segments()
@@ -316,7 +316,7 @@ async def test_a_call_that_does_not_parse_is_told_as_it_was_written_and_marked()
     assert segment.turns[-1].malformed
 
 
-async def test_thoughts_that_a_harness_drops_stay_in_what_the_model_sees() -> None:
+async def test_thoughts_dropped_by_the_harness_stay_in_the_prompt() -> None:
     async with open_gateway("<think>hm</think>\n\nyes\x01", "end\x01") as made:
         message = (await ask(made, HELLO)).choices[0].message
         await ask(made, [*HELLO, {"role": "assistant", "content": "yes"}, {"role": "user", "content": "so"}])
@@ -350,7 +350,7 @@ async def test_messages_that_cannot_be_rendered_are_refused_with_the_reason(mess
             await ask(made, messages)
 
 
-async def test_a_harness_that_shortens_its_history_after_a_refusal_is_not_taken_for_one_that_ended_by_it() -> None:
+async def test_a_harness_that_shortens_its_history_clears_the_context_limit() -> None:
     async with open_gateway("fine\x01", context_tokens=60) as made:
         with pytest.raises(openai.BadRequestError):
             await ask(made, [{"role": "user", "content": "x" * 60}])
@@ -359,7 +359,7 @@ async def test_a_harness_that_shortens_its_history_after_a_refusal_is_not_taken_
         assert made.session.limit is None
 
 
-async def test_what_is_too_large_for_any_context_is_refused_before_it_costs_other_episodes_their_time() -> None:
+async def test_messages_too_large_for_any_context_are_refused_before_tokenization() -> None:
     paths: list[str] = []
 
     class NotingTokenizer(FakeTokenizer):
@@ -375,7 +375,7 @@ async def test_what_is_too_large_for_any_context_is_refused_before_it_costs_othe
     assert not any("xxx" in text for text in paths)
 
 
-async def test_a_session_that_only_ever_asks_too_much_is_heard_no_more() -> None:
+async def test_a_session_with_too_many_refused_requests_is_rate_limited() -> None:
     async with open_gateway(context_tokens=60, max_turns=1) as made:
         for _ in range(32):
             with pytest.raises(openai.BadRequestError):
@@ -384,14 +384,14 @@ async def test_a_session_that_only_ever_asks_too_much_is_heard_no_more() -> None
             await ask(made, HELLO)
 
 
-async def test_a_call_in_the_words_of_an_older_api_is_refused_and_not_left_out_of_the_history() -> None:
+async def test_a_call_in_the_older_api_format_is_refused_instead_of_dropped() -> None:
     old = {"role": "assistant", "content": None, "function_call": {"name": "shell", "arguments": "{}"}}
     async with open_gateway() as made:
         with pytest.raises(openai.BadRequestError, match="use tool_calls"):
             await ask(made, [*HELLO, old, {"role": "user", "content": "and?"}])
 
 
-async def test_a_key_of_any_bytes_is_nobodys() -> None:
+async def test_an_api_key_of_arbitrary_bytes_is_refused() -> None:
     async with open_gateway() as made:
         answer = await made.http.get(
             f"{made.gateway.url}/v1/models", headers={"Authorization": b"Bearer lsk-\xff.\xfe"}

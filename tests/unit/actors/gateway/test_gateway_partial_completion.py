@@ -149,7 +149,7 @@ CUT = {"said": REPLIES, "cuts": st.lists(st.integers(0, 99)), "seen": st.lists(s
 
 
 @given(**CUT, stops=STOPS, opened=st.booleans(), may_call=st.booleans(), thoughts=st.booleans())
-def test_whatever_is_said_and_however_it_comes_a_stream_says_what_a_whole_reply_says(
+def test_any_streamed_reply_equals_the_whole_reply_however_it_is_split(
     said: bytes,
     cuts: list[int],
     seen: list[int],
@@ -200,25 +200,25 @@ def told_after(text: str, *, stops: Sequence[str] = (), opened: bool = False, ma
         (" I look", ("", "")),
     ],
 )
-def test_what_nothing_can_take_back_is_told_at_once(text: str, expected: tuple[str, str]) -> None:
+def test_text_that_can_no_longer_change_is_streamed_at_once(text: str, expected: tuple[str, str]) -> None:
     """Or the property above would hold of a stream that comes all at its end."""
     assert told_after(text) == expected
 
 
-def test_a_stop_text_is_held_back_from_where_it_may_have_begun() -> None:
+def test_a_possible_start_of_a_stop_string_is_held_back() -> None:
     assert told_after("abc ST", stops=["STOP", "never"], may_call=False) == ("", "abc ")
     assert told_after("abc STEP", stops=["STOP"], may_call=False) == ("", "abc STEP")
     assert told_after("abc STOP and", stops=["STOP"], may_call=False) == ("", "abc ")
 
 
-def test_thoughts_that_the_prompt_opens_are_thoughts_from_the_first_word() -> None:
+def test_a_thought_opened_by_the_prompt_is_a_thought_from_the_first_token() -> None:
     assert opens_reasoning("<|im_start|>assistant\n<think>\n")
     assert not opens_reasoning("<|im_start|>assistant\n<think>\n\n</think>\n\n")
     assert told_after("I read", opened=True) == ("I read", "")
     assert told_after("I read</think>\nyes", opened=True) == ("I read", "yes")
 
 
-def test_a_character_is_told_when_all_of_it_has_come() -> None:
+def test_a_character_is_streamed_only_when_all_its_bytes_have_arrived() -> None:
     half = Bytes("né".encode(), [2])
     begun = PartialCompletion(
         prompt_tokens=9, text_of=half.text, stops=(), starts_in_thinking=False, may_call=False, token_ids=half.ids[:1]
@@ -261,7 +261,7 @@ class MortalEngine:
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), FAILURES), max_size=6))
-async def test_what_a_watcher_was_told_stands_whichever_engines_die(lives: list[tuple[int, int, str]]) -> None:
+async def test_partial_replies_only_grow_even_if_engines_die(lives: list[tuple[int, int, str]]) -> None:
     async def no_pause(seconds: float) -> None:
         del seconds
 

@@ -88,7 +88,7 @@ def speaking(made: GatewayClients, *texts: str) -> None:
 
 
 @asked_by
-async def test_text_is_told_while_the_policy_still_speaks(ask: Asking) -> None:
+async def test_text_is_streamed_during_sampling(ask: Asking) -> None:
     async with open_gateway("one two three\x01") as made:
         speaking(made, "one ")
         stream = await ask(made)
@@ -103,7 +103,7 @@ async def test_text_is_told_while_the_policy_still_speaks(ask: Asking) -> None:
 
 
 @asked_by
-async def test_what_is_kept_of_a_streamed_reply_is_what_is_kept_of_a_whole_one(ask: Asking) -> None:
+async def test_a_streamed_reply_is_recorded_like_a_whole_one(ask: Asking) -> None:
     kept = list[Segment]()
     for stream in (True, False):
         async with open_gateway(f"<think>hm</think>\n\nI look.{CALL}\x01") as made:
@@ -116,7 +116,7 @@ async def test_what_is_kept_of_a_streamed_reply_is_what_is_kept_of_a_whole_one(a
 
 
 @asked_by
-async def test_thoughts_come_first_and_calls_when_they_are_whole(ask: Asking) -> None:
+async def test_thoughts_are_streamed_first_and_calls_only_when_complete(ask: Asking) -> None:
     async with open_gateway(f"<think>hm, so</think>\n\nI look. {CALL}\x01") as made:
         speaking(made, "<thi", "<think>hm", "<think>hm, so</think>\n\nI look. <tool")
         stream = await ask(made, tools=True)
@@ -145,7 +145,7 @@ class OpeningTokenizer(FakeTokenizer):
 
 
 @asked_by
-async def test_thoughts_that_the_template_opens_are_told_as_thoughts_at_once(ask: Asking) -> None:
+async def test_thoughts_opened_by_the_template_are_streamed_as_thoughts_at_once(ask: Asking) -> None:
     async with open_gateway("hm, so</think>\n\nyes\x01", "hm\x01", tokenizer=OpeningTokenizer()) as made:
         speaking(made, "hm")
         stream = await ask(made)
@@ -158,7 +158,7 @@ async def test_thoughts_that_the_template_opens_are_told_as_thoughts_at_once(ask
 
 
 @asked_by
-async def test_a_call_that_does_not_parse_follows_as_the_text_that_it_is(ask: Asking) -> None:
+async def test_a_malformed_call_is_streamed_as_text(ask: Asking) -> None:
     async with open_gateway("I look. <tool_call>{oops</tool_call>\x01") as made:
         speaking(made, "I look. <tool_call>{oo")
         stream = await ask(made, tools=True)
@@ -169,7 +169,7 @@ async def test_a_call_that_does_not_parse_follows_as_the_text_that_it_is(ask: As
 
 
 @asked_by
-async def test_no_part_of_a_stop_text_is_told(ask: Asking) -> None:
+async def test_no_part_of_a_stop_string_is_streamed(ask: Asking) -> None:
     async with open_gateway("abc STOP more\x01") as made:
         speaking(made, "abc STO")
         stream = await ask(made, stop="STOP")
@@ -179,7 +179,7 @@ async def test_no_part_of_a_stop_text_is_told(ask: Asking) -> None:
         assert await rest(stream) == ""
 
 
-async def test_anthropics_thoughts_are_told_to_who_asks_for_them() -> None:
+async def test_anthropic_streams_without_the_thinking_option_leave_thoughts_out() -> None:
     async with open_gateway("<think>hm</think>\n\nyes\x01") as made:
         speaking(made, "<think>hm</think>", "<think>hm</think>\n\nye")
         stream = await made.anthropic.messages.create(model="m", max_tokens=200, messages=HELLO, stream=True)
@@ -188,7 +188,7 @@ async def test_anthropics_thoughts_are_told_to_who_asks_for_them() -> None:
         assert await rest(stream) == "s"
 
 
-async def test_the_prompts_tokens_are_known_from_the_start() -> None:
+async def test_the_first_event_reports_the_prompt_tokens() -> None:
     """Harnesses add them up from Anthropic's first event."""
     async with open_gateway("one two\x01") as made:
         speaking(made, "one")
@@ -202,7 +202,7 @@ async def test_the_prompts_tokens_are_known_from_the_start() -> None:
         assert [event async for event in stream][-2].usage.output_tokens == len("one two\x01")
 
 
-async def test_nobody_watches_a_reply_that_is_not_streamed() -> None:
+async def test_a_reply_that_is_not_streamed_is_not_watched() -> None:
     """Each engine would be asked for it five times a second."""
     async with open_gateway("yes\x01") as made:
         await made.openai.chat.completions.create(model="m", messages=HELLO)
@@ -213,7 +213,7 @@ async def test_nobody_watches_a_reply_that_is_not_streamed() -> None:
 
 
 @asked_by
-async def test_an_engine_that_fails_before_anything_was_told_is_a_503(ask: Asking) -> None:
+async def test_an_engine_failure_before_the_first_output_is_a_503(ask: Asking) -> None:
     """After which clients ask again by themselves."""
     async with open_gateway(EngineUnavailable("restarting"), "there\x01", retries=1) as made:
         made.engine.on_request = lambda: made.engine.stream_partial("<tool_call>")
@@ -225,7 +225,7 @@ async def test_an_engine_that_fails_before_anything_was_told_is_a_503(ask: Askin
 
 
 @asked_by
-async def test_an_engine_that_fails_later_is_told_in_the_stream_and_nothing_is_kept(ask: Asking) -> None:
+async def test_an_engine_failure_after_output_is_an_error_in_the_stream_and_not_recorded(ask: Asking) -> None:
     async with open_gateway(EngineUnavailable("gone for good")) as made:
         speaking(made, "one ")
         stream = await ask(made)
@@ -240,7 +240,7 @@ async def test_an_engine_that_fails_later_is_told_in_the_stream_and_nothing_is_k
 
 
 @asked_by
-async def test_a_session_that_ends_under_a_stream_says_so_in_it(ask: Asking) -> None:
+async def test_a_session_that_ends_during_a_stream_sends_an_error_in_it(ask: Asking) -> None:
     async with open_gateway("one two\x01") as made:
         speaking(made, "one ")
         stream = await ask(made)
@@ -253,7 +253,7 @@ async def test_a_session_that_ends_under_a_stream_says_so_in_it(ask: Asking) -> 
 
 
 @asked_by
-async def test_a_client_that_leaves_a_stream_ends_the_sampling_and_nothing_is_kept(ask: Asking) -> None:
+async def test_a_client_that_closes_a_stream_stops_sampling_and_nothing_is_recorded(ask: Asking) -> None:
     async with open_gateway("one two\x01") as made:
         speaking(made, "one ")
         stream = await ask(made)
@@ -272,9 +272,7 @@ async def test_a_client_that_leaves_a_stream_ends_the_sampling_and_nothing_is_ke
         ("/v1/messages", {"messages": HELLO, "stream": True, "max_tokens": 200}, "event: ping"),
     ],
 )
-async def test_a_client_that_hears_nothing_for_long_is_told_that_somebody_is_there(
-    path: str, options: dict[str, object], ping: str
-) -> None:
+async def test_pings_are_sent_to_a_client_during_long_silence(path: str, options: dict[str, object], ping: str) -> None:
     """Or it gives up while the policy writes a long call; and the official clients pass over it."""
     async with open_gateway("one two\x01", quiet_s=0.01) as made:
         speaking(made, "one ")
@@ -314,7 +312,7 @@ class DyingEngine:
 
 
 @asked_by
-async def test_a_stream_goes_on_where_an_engine_died(ask: Asking) -> None:
+async def test_a_stream_continues_on_another_engine_after_an_engine_died(ask: Asking) -> None:
     router = Router([DyingEngine("a", "one ", EngineUnavailable("dead")), DyingEngine("b", "two\x01")])
     async with open_gateway(generate=router.generate) as made:
         assert await rest(await ask(made)) == "one two"

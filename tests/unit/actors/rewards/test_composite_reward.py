@@ -84,7 +84,7 @@ def segment_of(turns: int, tokens: int = 2) -> Segment:
 # -- what is added to an outcome -------------------------------------------------------------------------------------
 
 
-async def test_without_being_asked_for_more_an_episode_is_worth_whether_it_passed() -> None:
+async def test_the_default_reward_is_whether_the_episode_passed() -> None:
     worth = await BINARY_REWARD.compute_reward(episode(2, passed=2))
     assert (worth.reward.total, worth.reward.parts) == (1.0, {"pass_ratio": 1.0, "all_passed": 1.0})
     assert worth.turns == (0.0, 0.0)
@@ -95,7 +95,7 @@ async def test_without_being_asked_for_more_an_episode_is_worth_whether_it_passe
     ("discount", "shares"), [(1.0, (1.0, 1.0, 1.0)), (0.9, (0.81, 0.9, 1.0)), (0.5, (0.25, 0.5, 1.0))]
 )
 @pytest.mark.parametrize("total", [1.0, -1.0, 0.5, 0.0])
-def test_a_discounted_turn_has_with_its_episodes_reward_its_share_of_it(
+def test_a_discounted_turn_and_the_episode_reward_sum_to_the_turns_share(
     discount: float, shares: Sequence[float], total: float
 ) -> None:
     """OpenClaw: base · discount^(T − 1 − t)."""
@@ -104,14 +104,14 @@ def test_a_discounted_turn_has_with_its_episodes_reward_its_share_of_it(
 
 
 @given(st.lists(st.floats(-0.1, 0.1), max_size=40), st.floats(0.001, 1.0))
-def test_what_turns_are_given_stays_within_the_cap_at_every_turn(values: list[float], cap: float) -> None:
+def test_cumulative_turn_rewards_stay_within_the_cap_at_every_turn(values: list[float], cap: float) -> None:
     capped = cap_turn_rewards(values, cap)
     assert all(abs(sum(capped[:end])) <= cap + 1e-9 for end in range(len(capped) + 1))
     small = sum(map(abs, values)) <= cap
     assert not small or capped == pytest.approx(values)
 
 
-async def test_process_rules_add_to_the_episode_as_much_as_they_may() -> None:
+async def test_process_rules_add_to_the_episode_reward_up_to_the_cap() -> None:
     settings = {"process": ProcessRewardKind.ART, "process_cap": 0.1}
     few, many = [await rewards("art", **settings).compute_reward(episode(turns)) for turns in (2, 30)]
     assert few.reward.total == pytest.approx(0.25 + 2 * 0.03)
@@ -124,7 +124,7 @@ async def test_process_rules_add_to_the_episode_as_much_as_they_may() -> None:
     assert solved.reward.total > many.reward.total
 
 
-async def test_process_rules_are_the_turns_own_where_that_is_asked_for() -> None:
+async def test_process_rules_reward_turns_if_configured() -> None:
     settings = {"process": ProcessRewardKind.ART, "process_cap": 0.05, "process_target": RewardTarget.TURNS}
     worth = await rewards("art", **settings).compute_reward(episode(3))
     assert worth.reward.total == 0.25
@@ -132,7 +132,7 @@ async def test_process_rules_are_the_turns_own_where_that_is_asked_for() -> None
     assert worth.reward.parts["process"] == pytest.approx(0.05)
 
 
-async def test_a_judges_scores_are_the_turns_own_and_its_failures_are_told_and_give_nothing() -> None:
+async def test_judge_scores_reward_turns_and_failed_votes_are_counted_without_reward() -> None:
     judge = FakeJudging(1.0, None, -1.0 / 3, failures={VoteFailure.SLOW: 3})
     settings = JudgeSettings(coefficient=0.5)
     worth = await rewards("signed_pass_ratio", judge, judge=settings).compute_reward(episode(3))
@@ -144,7 +144,7 @@ async def test_a_judges_scores_are_the_turns_own_and_its_failures_are_told_and_g
     )
 
 
-async def test_a_judges_mean_is_added_to_the_episode_where_that_is_asked_for() -> None:
+async def test_the_judges_mean_score_is_added_to_the_episode_reward_if_configured() -> None:
     """OpenClaw's swe-rl: outcome + coefficient · mean of the steps."""
     settings = JudgeSettings(coefficient=0.5, target=RewardTarget.TOTAL)
     worth = await rewards("binary", FakeJudging(1.0, None, 0.0), judge=settings).compute_reward(episode(3, passed=2))
@@ -152,13 +152,13 @@ async def test_a_judges_mean_is_added_to_the_episode_where_that_is_asked_for() -
     assert worth.reward.parts["all_passed"] == 1.0
 
 
-async def test_a_coefficient_of_nothing_gives_nothing() -> None:
+async def test_a_zero_judge_coefficient_gives_no_reward() -> None:
     """OpenClaw's own was read under another name, so that it never did anything."""
     worth = await rewards("binary", FakeJudging(1.0), judge=JudgeSettings(coefficient=0.0)).compute_reward(episode(1))
     assert worth.turns == (0.0,)
 
 
-async def test_a_judge_that_fails_every_vote_leaves_the_reward_as_it_is_without_one() -> None:
+async def test_a_judge_with_only_failed_votes_leaves_the_reward_unchanged() -> None:
     failed = FakeJudging(None, None, failures={VoteFailure.DOWN: 2})
     for into in RewardTarget:
         worth = await rewards("tcr", failed, judge=JudgeSettings(target=into)).compute_reward(episode(2))
@@ -185,7 +185,7 @@ async def test_opened_rewards_ask_the_judge_that_is_configured() -> None:
     assert (worth.reward.total, worth.turns, worth.reward.parts["judge_down"]) == (-0.8, (0.0, 0.0), 2.0)
 
 
-async def test_a_name_that_is_none_is_refused_when_a_worker_opens_it() -> None:
+async def test_an_unknown_reward_name_is_refused_when_it_is_opened() -> None:
     with pytest.raises(UserError, match="is none of"):
         async with open_reward(RewardSpec("tcrr", RewardSettings())):
             pass
@@ -194,7 +194,7 @@ async def test_a_name_that_is_none_is_refused_when_a_worker_opens_it() -> None:
 # -- turns ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_transcript_keeps_turns_calls_and_what_came_of_them_in_order() -> None:
+def test_a_transcript_keeps_turns_calls_and_outputs_in_order() -> None:
     transcript = EpisodeTranscript()
     assert transcript.last_content == ""
     transcript.add_turn(
@@ -223,7 +223,7 @@ def test_rewards_go_to_the_models_turns_of_all_segments_in_order() -> None:
 
 
 @pytest.mark.parametrize("rewards", [(), (0.0,), (0.0, 0.0, 0.0)])
-def test_rewards_for_other_turns_than_there_are_go_nowhere(rewards: tuple[float, ...]) -> None:
+def test_a_number_of_rewards_different_from_the_turns_is_refused(rewards: tuple[float, ...]) -> None:
     with pytest.raises(ValueError, match="for 2 turns"):
         attach_turn_rewards([segment_of(2)], rewards)
 
@@ -241,7 +241,7 @@ async def trajectory(sample: int, scores: Sequence[float], passed: int, discount
     return pack_trajectory(Trajectory(request, EpisodeStatus.COMPLETED, reward, segments, tests=played.tests))
 
 
-async def test_advantages_are_openclaws_by_group_and_step() -> None:
+async def test_advantages_by_group_and_step_equal_openclaws() -> None:
     """score_t = base · discount^(T − 1 − t) + coefficient · prm_t, compared with the group's scores at the same t
     (terminal-rl/generate.py:90-103, slime/ray/rollout.py:545-618)."""
     discount, coefficient = 0.9, 0.5
@@ -264,7 +264,7 @@ async def test_advantages_are_openclaws_by_group_and_step() -> None:
             assert found[step] == pytest.approx(wanted, rel=1e-4)
 
 
-async def test_turns_rewards_and_parts_outlive_the_way_to_the_learner() -> None:
+async def test_turn_rewards_and_reward_parts_survive_encoding() -> None:
     sent = unpack_trajectory(await trajectory(0, (1.0, -1.0), 1, 0.9, 1.0))
     turns = [turn.reward for turn in sent.segments[0].turns if turn.kind is TurnKind.MODEL]
     assert turns == pytest.approx([1.0, -1.0])

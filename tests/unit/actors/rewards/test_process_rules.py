@@ -130,7 +130,7 @@ HIDES = ["", "0 errors, 0 warnings", "no error", "5 passed in 0.1s", "error", "s
     [(modifies_code, MODIFIES, LEAVES), (touches_tests, MEETS, MISSES), (is_idle, IDLE, BUSY)],
     ids=["modifies_code", "meets_tests", "is_idle"],
 )
-def test_a_pattern_matches_what_it_says_and_nothing_beside(
+def test_each_pattern_matches_its_commands_and_no_others(
     rule: Callable[[str], bool], positive: list[str], negative: list[str]
 ) -> None:
     assert [command for command in positive if not rule(command)] == []
@@ -161,7 +161,7 @@ def test_a_pattern_matches_what_it_says_and_nothing_beside(
         (ModelTurn("", (ToolCallRecord("bash", "ls", "f.py", 0),)), {"valid_command", "command_succeeds"}),
     ],
 )
-def test_what_a_turn_is_given_for(turn: ModelTurn, rules: set[str]) -> None:
+def test_a_turn_is_rewarded_by_the_rules_that_apply(turn: ModelTurn, rules: set[str]) -> None:
     assert given_for(turn) == rules
 
 
@@ -178,7 +178,7 @@ def test_what_a_turn_is_given_for(turn: ModelTurn, rules: set[str]) -> None:
         (process_rules.invalid_format, -0.05),
     ],
 )
-def test_values_are_the_seeds(rule: Callable[[ModelTurn], bool], value: float) -> None:
+def test_rule_values_equal_those_of_the_art_seed(rule: Callable[[ModelTurn], bool], value: float) -> None:
     """README.md of the ART seed, "Process Rewards", and its code for the two that the table leaves out."""
     assert [each.value for each in (*process_rules.RULES, process_rules.MALFORMED_RULE) if each.applies is rule] == [
         value
@@ -186,16 +186,16 @@ def test_values_are_the_seeds(rule: Callable[[ModelTurn], bool], value: float) -
 
 
 @pytest.mark.parametrize("output", SHOWS)
-def test_context_of_an_error_is_seen(output: str) -> None:
+def test_error_context_in_output_is_recognised(output: str) -> None:
     assert process_rules.error_context(shell("make", exit_code=1, output=f"some lines\n{output}\n"))
 
 
 @pytest.mark.parametrize("output", HIDES)
-def test_a_word_is_no_context_of_an_error(output: str) -> None:
+def test_words_alone_are_not_error_context(output: str) -> None:
     assert not process_rules.error_context(shell("make", exit_code=1, output=output))
 
 
-def test_a_turn_is_given_once_for_each_rule_and_the_parts_say_for_which() -> None:
+def test_each_rule_rewards_a_turn_once_and_parts_name_the_rules() -> None:
     found = score_turns([shell("ls", "ls", "ls"), shell("ls")])
     assert found.turns == pytest.approx((0.03, 0.03))
     assert found.rules == pytest.approx({"valid_command": 0.02, "command_succeeds": 0.04})
@@ -217,7 +217,7 @@ turns = st.lists(
 
 
 @given(turns, st.floats(0.001, 0.24))
-def test_no_turn_and_no_episode_is_given_more_than_its_bound(episode: list[ModelTurn], cap: float) -> None:
+def test_turn_and_episode_rewards_stay_within_their_bounds(episode: list[ModelTurn], cap: float) -> None:
     """The ART seed's rules gave up to 8 where a solved task is 1; here a failed episode never beats a solved one."""
     found = score_turns(episode)
     assert all(abs(value) <= MAX_TURN_REWARD for value in found.turns)
@@ -228,8 +228,8 @@ def test_no_turn_and_no_episode_is_given_more_than_its_bound(episode: list[Model
 
 
 @given(st.text() | st.text(st.sampled_from("'\"\\<EOF>;&|$()#\n a1-/.")), st.text())
-def test_any_text_can_be_looked_at(command: str, output: str) -> None:
-    """Else one odd command ends an episode as an unexpected failure."""
+def test_any_command_and_output_can_be_scored(command: str, output: str) -> None:
+    """Otherwise one odd command would end an episode as an unexpected failure."""
     score_turns([shell(command, output=output)])
 
 

@@ -67,11 +67,11 @@ def failed(**kinds: int) -> dict[VoteFailure, int]:
         ("", VoteFailure.INVALID),
     ],
 )
-def test_a_vote_is_one_or_minus_one_or_none(text: str, vote: float | VoteFailure) -> None:
+def test_a_vote_is_one_minus_one_or_a_failure(text: str, vote: float | VoteFailure) -> None:
     assert parse_vote(text) == vote
 
 
-def test_a_score_is_the_mean_of_the_valid_votes_and_none_without_one() -> None:
+def test_a_score_is_the_mean_of_valid_votes_or_missing_without_any() -> None:
     slow, down = VoteFailure.SLOW, VoteFailure.DOWN
     found = tally_votes([[1.0, 1.0, -1.0], [1.0, slow, slow], [slow, down, down], []])
     assert found.scores == (pytest.approx(1 / 3), 1.0, None, None)
@@ -80,7 +80,7 @@ def test_a_score_is_the_mean_of_the_valid_votes_and_none_without_one() -> None:
     assert tally_votes([[slow]]).mean == 0.0
 
 
-async def test_each_turn_is_voted_on_so_many_times() -> None:
+async def test_each_turn_gets_the_configured_number_of_votes() -> None:
     async with serve_fake_judge(GOOD) as judge:
         found = await judged(judge.url, episode(3), votes=2, temperature=0.6, max_new_tokens=99)
         assert (found.scores, found.votes, dict(found.failures)) == ((1.0, 1.0, 1.0), 6, {})
@@ -89,13 +89,13 @@ async def test_each_turn_is_voted_on_so_many_times() -> None:
     assert judge.keys == [None] * 6
 
 
-async def test_votes_differ_and_their_mean_counts() -> None:
+async def test_differing_votes_are_averaged() -> None:
     async with serve_fake_judge(GOOD, BAD, BAD) as judge:
         found = await judged(judge.url, episode(1), votes=3)
     assert (found.scores, found.votes) == ((pytest.approx(-1 / 3),), 3)
 
 
-async def test_a_key_is_sent_and_shown_to_nobody() -> None:
+async def test_the_api_key_is_sent_and_left_out_of_the_repr() -> None:
     async with serve_fake_judge(GOOD) as judge:
         await judged(judge.url, episode(1), key="s3cret")
         assert judge.keys == ["Bearer s3cret"]
@@ -115,38 +115,38 @@ async def test_a_key_is_sent_and_shown_to_nobody() -> None:
         (FaultyReply.REFUSES, "down"),
     ],
 )
-async def test_a_judge_that_makes_no_sense_is_counted_and_neutral(odd: str | FaultyReply, kind: str) -> None:
+async def test_invalid_judge_replies_are_counted_and_neutral(odd: str | FaultyReply, kind: str) -> None:
     async with serve_fake_judge(odd) as judge:
         found = await judged(judge.url, episode(2), votes=2)
     assert (found.scores, found.votes, dict(found.failures)) == ((None, None), 0, failed(**{kind: 4}))
 
 
-async def test_half_of_the_votes_fail_and_the_others_stand() -> None:
+async def test_valid_votes_count_if_half_of_the_votes_fail() -> None:
     async with serve_fake_judge(GOOD, FaultyReply.REFUSES) as judge:
         found = await judged(judge.url, episode(2), votes=2, concurrency=1)
     assert (found.scores, found.votes, dict(found.failures)) == ((1.0, 1.0), 2, failed(down=2))
 
 
-async def test_a_slow_vote_costs_itself_alone() -> None:
+async def test_a_slow_vote_does_not_affect_other_votes() -> None:
     async with serve_fake_judge(GOOD, FaultyReply.HANGS) as judge:
         found = await judged(judge.url, episode(1), votes=2, concurrency=1, vote_timeout_s=1.5)
     assert (found.scores, found.votes, dict(found.failures)) == ((1.0,), 1, failed(slow=1))
 
 
-async def test_an_episode_waits_no_longer_than_it_may_and_keeps_what_came() -> None:
-    """Else a judge that hangs holds all places of a worker."""
+async def test_scoring_stops_at_its_timeout_and_keeps_the_votes_received() -> None:
+    """Otherwise a hanging judge would hold all slots of a worker."""
     async with serve_fake_judge(GOOD, FaultyReply.HANGS) as judge:
         found = await judged(judge.url, episode(3), votes=1, concurrency=1, timeout_s=1.5)
         assert len(judge.received_requests) == 2, "the third had no room until its time was up"
     assert (found.scores, found.votes, dict(found.failures)) == ((1.0, None, None), 1, failed(slow=2))
 
 
-async def test_a_dead_judge_is_counted_and_neutral() -> None:
+async def test_an_unreachable_judge_is_counted_and_neutral() -> None:
     found = await judged(unreachable_url(), episode(2), votes=2)
     assert (found.scores, dict(found.failures)) == ((None, None), failed(down=4))
 
 
-async def test_a_worker_asks_for_so_many_votes_at_once_over_all_its_episodes() -> None:
+async def test_concurrent_votes_are_limited_across_all_episodes_of_a_worker() -> None:
     async with serve_fake_judge(GOOD) as server:
         spec = JudgeSpec(JudgeSettings(url=server.url, model="j", votes=3, concurrency=2), PROMPT)
         async with Judge(spec) as judge, asyncio.TaskGroup() as group:
@@ -155,7 +155,7 @@ async def test_a_worker_asks_for_so_many_votes_at_once_over_all_its_episodes() -
         assert (len(server.received_requests), server.max_active_requests) == (36, 2)
 
 
-async def test_an_episode_that_is_given_up_leaves_no_vote_behind() -> None:
+async def test_a_cancelled_episode_leaves_no_vote_running() -> None:
     async with serve_fake_judge(FaultyReply.HANGS) as server:
         spec = JudgeSpec(JudgeSettings(url=server.url, model="j", votes=1), PROMPT)
         async with Judge(spec) as judge:
@@ -164,11 +164,11 @@ async def test_an_episode_that_is_given_up_leaves_no_vote_behind() -> None:
                     await judge.score_episode(episode(1))
 
 
-async def test_an_episode_without_a_turn_is_not_asked_about() -> None:
+async def test_an_episode_without_turns_asks_no_judge() -> None:
     assert (await judged(unreachable_url(), episode(0))).scores == ()
 
 
-def test_a_judge_sees_the_first_and_the_last_turns_before_the_one_it_judges() -> None:
+def test_a_judge_sees_the_first_and_last_turns_before_the_judged_one() -> None:
     shown = build_judge_prompt(PROMPT, episode(8), 6)
     task, history, step, result = shown.split("|")
     assert (task, step, result) == ("count the lines", "step 6", "6 lines")
@@ -177,7 +177,7 @@ def test_a_judge_sees_the_first_and_the_last_turns_before_the_one_it_judges() ->
     assert build_judge_prompt(PROMPT, episode(1), 0).split("|")[1] == "(nothing)"
 
 
-def test_what_a_judge_sees_is_bounded_and_nothing_in_it_is_a_mark() -> None:
+def test_the_judge_prompt_is_bounded_and_placeholders_in_texts_are_not_expanded() -> None:
     turn = ModelTurn("$task ${result} $$ " + "x" * 50_000, (ToolCallRecord("t", "", "y" * 50_000),))
     shown = build_judge_prompt(PROMPT, replace(PLAYED, instruction="z" * 50_000, turns=(turn,) * 6), 5)
     assert len(shown) < 40_000
@@ -186,7 +186,7 @@ def test_what_a_judge_sees_is_bounded_and_nothing_in_it_is_a_mark() -> None:
     assert build_judge_prompt(PROMPT, broken, 0).endswith("|(the call could not be read)")
 
 
-def test_our_prompts_ask_for_what_is_read(tmp_path) -> None:
+def test_built_in_judge_prompts_ask_for_a_vote_that_is_parsed(tmp_path) -> None:
     assert "turn-1" in list_judge_prompts()
     for name in list_judge_prompts():
         text = load_judge_prompt(name)

@@ -47,7 +47,9 @@ NONE, SOME, HALF, MOST, ALL = played(0, 4), played(1, 4), played(2, 4), played(3
         ("tcr", None, (-1.0, -1.0, -1.0, -1.0, 1.0)),
     ],
 )
-def test_totals_by_how_many_of_four_tests_passed(name: str, bonus: float | None, totals: tuple[float, ...]) -> None:
+def test_each_reward_has_its_total_for_every_number_of_passed_tests(
+    name: str, bonus: float | None, totals: tuple[float, ...]
+) -> None:
     formula = find_outcome_reward(name, bonus).formula
     assert tuple(formula(each).total for each in (NONE, SOME, HALF, MOST, ALL)) == totals
 
@@ -55,14 +57,14 @@ def test_totals_by_how_many_of_four_tests_passed(name: str, bonus: float | None,
 @pytest.mark.parametrize(
     ("calls", "total"), [(0, -1.0), (1, -0.9), (2, -0.8), (3, -0.7), (4, -0.6), (5, -0.6), (40, -0.6)]
 )
-def test_a_wrong_answer_is_worth_more_by_each_tool_call_up_to_the_fourth(calls: int, total: float) -> None:
+def test_a_wrong_answer_earns_more_for_each_tool_call_up_to_four(calls: int, total: float) -> None:
     """GRPO-TCR: min(−0.6, −1 + 0.1 · tool calls), to the bit; its released code always gave −1.1."""
     reward = find_outcome_reward("tcr").formula(played(0, 1, calls=(1,) * calls))
     assert reward.total == total
     assert reward.parts["tool_calls"] == pytest.approx(total + 1)
 
 
-def test_a_right_answer_is_worth_one_however_many_calls_it_took() -> None:
+def test_a_right_answer_earns_one_regardless_of_its_calls() -> None:
     assert [find_outcome_reward("tcr").formula(played(1, 1, calls=(n,))).total for n in (0, 9)] == [1.0, 1.0]
 
 
@@ -74,7 +76,7 @@ def test_calls_are_counted_over_all_turns() -> None:
     ("calls", "penalty"),
     [((), 0.0), ((5, 5), 0.0), ((6,), 0.05), ((1, 7, 2), 0.1), ((8,), 0.15), ((9,), 0.2), ((30,), 0.2)],
 )
-def test_many_calls_in_one_turn_are_paid_for(calls: tuple[int, ...], penalty: float) -> None:
+def test_many_calls_in_one_turn_are_penalised(calls: tuple[int, ...], penalty: float) -> None:
     """SETA: min(0.05 · max(0, m − 5), 0.2) off the reward with bonus, m of the turn with the most."""
     formula = find_outcome_reward("pass_ratio_parallel_penalty", 1.0).formula
     for passed, whole in ((4, 2.0), (2, 0.5)):
@@ -83,7 +85,7 @@ def test_many_calls_in_one_turn_are_paid_for(calls: tuple[int, ...], penalty: fl
         assert reward.parts["parallel_penalty"] == pytest.approx(-penalty)
 
 
-def test_tests_weigh_what_the_task_says() -> None:
+def test_tests_have_the_weights_of_the_task() -> None:
     formula = find_outcome_reward("weighted_tests").formula
     heavy_first = played(1, 2, weights=(3.0, 1.0))
     assert (formula(heavy_first).total, heavy_first.pass_ratio) == (0.75, 0.5)
@@ -93,7 +95,7 @@ def test_tests_weigh_what_the_task_says() -> None:
     assert formula(idle_failed).parts["all_passed"] == 0.0, "a full score is no pass"
 
 
-def test_an_episode_without_a_test_is_worth_a_failed_one() -> None:
+def test_an_episode_without_tests_gets_a_failed_episodes_reward() -> None:
     """None failed either, but nothing was shown."""
     for name in list_outcome_rewards():
         bonus = 0.5 if "bonus" in name or "parallel" in name else None
@@ -108,7 +110,7 @@ def test_an_episode_without_a_test_is_worth_a_failed_one() -> None:
     st.integers(1, 6),
     st.lists(st.integers(0, 12), max_size=5).map(tuple),
 )
-def test_a_pass_is_told_apart_from_the_total_and_is_worth_its_margin_more(
+def test_a_pass_is_recorded_separately_and_exceeds_a_failure_by_its_margin(
     name: str, passed: int, of: int, calls: tuple[int, ...]
 ) -> None:
     """Process rules are bounded by that margin, so that no failed episode is worth more than a full pass."""
@@ -133,7 +135,7 @@ def test_a_pass_is_told_apart_from_the_total_and_is_worth_its_margin_more(
         ("", None, "is none of binary, pass_ratio"),
     ],
 )
-def test_a_name_or_a_bonus_that_goes_nowhere_is_refused(name: str, bonus: float | None, says: str) -> None:
+def test_an_unknown_reward_name_or_an_unused_bonus_is_refused(name: str, bonus: float | None, says: str) -> None:
     with pytest.raises(UserError) as caught:
         find_outcome_reward(name, bonus)
     assert says in str(caught.value)

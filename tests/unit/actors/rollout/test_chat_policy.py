@@ -54,7 +54,7 @@ async def acted(
         return await acting.run(), acting
 
 
-async def test_what_the_model_writes_and_reads_is_one_conversation() -> None:
+async def test_replies_and_tool_outputs_form_one_conversation() -> None:
     async with serve_fake_chat(scripted_replies(CALL, "done")) as chat:
         status, acting = await acted(chat)
     first, second = chat.received_requests
@@ -68,15 +68,15 @@ async def test_what_the_model_writes_and_reads_is_one_conversation() -> None:
 
 
 @pytest.mark.parametrize("thinking", [None, True, False])
-async def test_the_server_s_template_is_told_whether_to_think(thinking: bool | None) -> None:
-    """Else a recipe without thoughts is evaluated with them, under its name."""
+async def test_the_thinking_mode_is_passed_to_the_servers_template(thinking: bool | None) -> None:
+    """Otherwise a recipe without thoughts would be evaluated with them, under its name."""
     async with serve_fake_chat(scripted_replies("done")) as chat:
         await acted(chat, thinking=thinking)
     template_options = None if thinking is None else {"enable_thinking": thinking}
     assert chat.received_requests[0].get("chat_template_kwargs") == template_options
 
 
-async def test_calls_that_the_server_parsed_are_run_and_answered_under_their_ids() -> None:
+async def test_calls_parsed_by_the_server_are_run_and_answered_by_id() -> None:
     calls = ToolCallReply(("shell_exec", "shell_exec"), ('{"command": "ls"}', "{not json"))
     terminal = FakeTerminal()
     async with serve_fake_chat(scripted_replies(calls, "done")) as chat:
@@ -88,7 +88,7 @@ async def test_calls_that_the_server_parsed_are_run_and_answered_under_their_ids
     assert "not valid JSON" in messages[4]["content"]
 
 
-async def test_a_full_context_is_the_policy_s_outcome_whoever_finds_it() -> None:
+async def test_a_full_context_is_a_policy_outcome_wherever_it_is_detected() -> None:
     async with serve_fake_chat(scripted_replies(ChatErrorReply(400, "maximum context length is 4096"))) as chat:
         assert (await acted(chat))[0] is EpisodeStatus.CONTEXT_LIMIT
     async with serve_fake_chat(scripted_replies(CALL)) as chat:
@@ -96,21 +96,21 @@ async def test_a_full_context_is_the_policy_s_outcome_whoever_finds_it() -> None
         assert (status, len(chat.received_requests)) == (EpisodeStatus.CONTEXT_LIMIT, 1)
 
 
-async def test_a_server_that_says_later_is_asked_again() -> None:
+async def test_a_429_or_503_is_retried() -> None:
     answers = iter([ChatErrorReply(429), ChatErrorReply(503), "done"])
     async with serve_fake_chat(lambda _: next(answers)) as chat:
         assert (await acted(chat))[0] is EpisodeStatus.COMPLETED
     assert len(chat.received_requests) == 3
 
 
-async def test_a_server_that_says_no_is_not_asked_again() -> None:
+async def test_a_refused_request_is_not_retried() -> None:
     async with serve_fake_chat(scripted_replies(ChatErrorReply(404, "no such model"))) as chat:
         with pytest.raises(ChatRefusedError, match=r"refuses \(404\): no such model"):
             await acted(chat)
     assert len(chat.received_requests) == 1
 
 
-async def test_a_server_that_is_silent_is_infrastructure_s_failure() -> None:
+async def test_a_server_that_does_not_reply_is_an_infrastructure_failure() -> None:
     async with serve_fake_chat(scripted_replies("done")) as chat:
         chat.may_reply.clear()
         with pytest.raises(EngineUnavailable, match=r"no reply within 0\.2 s"):
@@ -118,7 +118,7 @@ async def test_a_server_that_is_silent_is_infrastructure_s_failure() -> None:
     assert len(chat.received_requests) == 1
 
 
-async def test_who_is_not_there_or_wants_a_key_is_said_before_anything_runs() -> None:
+async def test_an_unreachable_server_and_a_missing_key_are_reported_by_the_model_list() -> None:
     async with endpoint(unreachable_url()) as talking:
         with pytest.raises(UserError, match="no server answers at"):
             await talking.list_models()

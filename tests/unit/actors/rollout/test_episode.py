@@ -87,7 +87,7 @@ def changed(settings: EpisodeSettings, **changes: object) -> EpisodeSettings:
     return settings.model_copy(update=changes)
 
 
-async def test_every_sampled_token_and_no_other_carries_loss_with_its_own_logprob_and_version() -> None:
+async def test_exactly_the_sampled_tokens_have_loss_with_their_logprobs_and_versions() -> None:
     engine = ScriptedEngine([CALL + "\x01", "done\x01"])
     trajectory = await episode(engine, FakeTerminal()).run()
     (segment,) = trajectory.segments
@@ -112,7 +112,7 @@ async def test_every_sampled_token_and_no_other_carries_loss_with_its_own_logpro
     assert trajectory.reward.parts["pass_ratio"] == 0.5
 
 
-async def test_the_next_prompt_is_what_was_sampled_never_what_it_decodes_to() -> None:
+async def test_the_next_prompt_contains_the_sampled_ids_and_not_their_retokenized_text() -> None:
     reply = CALL.replace("ls", chr(LS)) + "\x01"
     sampled, tokenizer = [END if char == "\x01" else ord(char) for char in reply], FakeTokenizer()
     again = tokenizer.encode(tokenizer.decode(sampled, skip_special_tokens=False), add_special_tokens=False)
@@ -124,7 +124,7 @@ async def test_the_next_prompt_is_what_was_sampled_never_what_it_decodes_to() ->
     assert trajectory.segments[0].token_ids[: len(second)].tolist() == second
 
 
-async def test_a_turn_that_was_cut_gets_its_end_from_the_template_without_loss() -> None:
+async def test_a_truncated_turn_is_closed_by_the_template_without_loss() -> None:
     engine = ScriptedEngine([f"{CALL}{CALL[:5]}", "done\x01"])
     settings = EpisodeSettings(
         max_turns=3,
@@ -141,7 +141,7 @@ async def test_a_turn_that_was_cut_gets_its_end_from_the_template_without_loss()
     assert segment.loss_mask[model.end] == 0
 
 
-async def test_the_agent_that_destroys_its_sandbox_gets_a_failed_tasks_reward() -> None:
+async def test_an_agent_that_destroys_its_sandbox_gets_a_failed_tasks_reward() -> None:
     trajectory = await episode(ScriptedEngine([CALL + "\x01"]), FakeTerminal(destroyed_at=1)).run()
     assert trajectory.status is EpisodeStatus.SANDBOX_DESTROYED
     assert trajectory.reward.total == 0.0
@@ -171,8 +171,8 @@ async def test_the_context_limit_is_a_policy_outcome() -> None:
 
 
 @pytest.mark.parametrize("room", [0, 1])
-async def test_an_observation_without_room_for_a_reply_ends_the_episode_and_is_no_part_of_it(room: int) -> None:
-    """Else the trajectory outgrows what is reserved for it, is refused, and counts as failed hardware."""
+async def test_an_observation_without_room_for_a_reply_ends_the_episode_and_is_left_out(room: int) -> None:
+    """Otherwise the trajectory would exceed its reservation, be refused, and count as failed hardware."""
     texts, terminal = [CALL * 3 + "\x01", "done\x01"], FakeTerminal("x" * 500)
     large = EpisodeSettings(
         max_turns=3,
@@ -195,7 +195,7 @@ async def test_an_observation_without_room_for_a_reply_ends_the_episode_and_is_n
     assert trajectory.tokens <= context
 
 
-async def test_the_agents_time_counts_sandbox_and_tokens() -> None:
+async def test_the_agents_time_limit_counts_sandbox_time_and_sampled_tokens() -> None:
     settings = EpisodeSettings(
         max_turns=3,
         max_malformed=2,
@@ -211,8 +211,8 @@ async def test_the_agents_time_counts_sandbox_and_tokens() -> None:
 
 
 @pytest.mark.parametrize(("purpose", "temperature"), [(TRAIN_PURPOSE, 0.7), ("before", 1.0)])
-async def test_only_training_is_sampled_at_the_runs_temperature(purpose: str, temperature: float) -> None:
-    """Else what is called pass@1 is a figure at another temperature."""
+async def test_only_training_uses_the_runs_temperature(purpose: str, temperature: float) -> None:
+    """Otherwise the reported pass@1 would be measured at another temperature."""
     engine = ScriptedEngine(["done\x01"])
     asking = episode(engine, FakeTerminal(), changed(SETTINGS, temperature=0.7))
     asking.request = replace(asking.request, purpose=purpose)
@@ -220,7 +220,7 @@ async def test_only_training_is_sampled_at_the_runs_temperature(purpose: str, te
     assert [request.temperature for request in engine.received_requests] == [temperature]
 
 
-async def test_an_engine_that_fails_is_infrastructure_and_no_trajectory() -> None:
+async def test_an_engine_failure_raises_and_gives_no_trajectory() -> None:
     async def fail(request: GenerateRequest) -> GenerateReply:
         raise EngineUnavailable("gone")
 
@@ -230,8 +230,8 @@ async def test_an_engine_that_fails_is_infrastructure_and_no_trajectory() -> Non
         await failing.run()
 
 
-async def test_calls_of_a_reply_that_come_after_its_time_are_answered_and_not_run() -> None:
-    """Else an agent that asks for many slow commands at once outlives its request, and counts as failed hardware."""
+async def test_calls_after_the_time_limit_are_answered_but_not_run() -> None:
+    """Otherwise an agent with many slow calls at once would outlive its request and count as failed hardware."""
     settings = EpisodeSettings(
         max_turns=3,
         max_malformed=2,
@@ -247,8 +247,8 @@ async def test_calls_of_a_reply_that_come_after_its_time_are_answered_and_not_ru
     assert "".join(map(chr, trajectory.segments[0].token_ids)).count("not run, your time is up") == 2
 
 
-async def test_a_reward_sees_what_was_said_called_and_answered_turn_by_turn() -> None:
-    """Else a rule counts calls that nobody made, or misses those that were."""
+async def test_a_reward_receives_texts_calls_and_outputs_of_each_turn() -> None:
+    """Otherwise a rule would count calls that were not made, or miss calls that were."""
     seen = FakeReward()
     texts = [f"I look. {CALL}{CALL}", "<tool_call>{", "done"]
     large = changed(SETTINGS, max_new_tokens=400, context_tokens=4000)
@@ -272,7 +272,7 @@ async def test_a_reward_sees_what_was_said_called_and_answered_turn_by_turn() ->
     [([f"{CALL}\x01"], 400, 1), (["x" * 100], 40, 0), ([f"{CALL * 5}\x01"], 4000, 5)],
     ids=["destroyed", "context limit", "time limit"],
 )
-async def test_calls_that_were_asked_for_count_however_the_episode_ended(
+async def test_requested_calls_are_counted_however_the_episode_ended(
     texts: list[str], context: int, calls: int
 ) -> None:
     seen = FakeReward()
@@ -285,7 +285,7 @@ async def test_calls_that_were_asked_for_count_however_the_episode_ended(
 @pytest.mark.parametrize(
     ("last", "right"), [("It is \\boxed{\\frac{2}{4}}.", True), ("\\boxed{2}", False), ("1/2", False)]
 )
-async def test_a_task_that_asks_for_an_answer_is_graded_by_the_last_reply(last: str, right: bool) -> None:
+async def test_an_answer_task_is_graded_by_the_last_reply(last: str, right: bool) -> None:
     asking = episode(ScriptedEngine([f"\\boxed{{1/2}} {CALL}\x01", f"{last}\x01"]), FakeTerminal())
     asking.task = Task(id="t", instruction="how much?", answer="1/2")
     trajectory = await asking.run()
@@ -293,15 +293,15 @@ async def test_a_task_that_asks_for_an_answer_is_graded_by_the_last_reply(last: 
     assert trajectory.reward.total == float(right)
 
 
-async def test_an_agent_that_destroyed_its_sandbox_has_answered_nothing() -> None:
+async def test_an_agent_that_destroyed_its_sandbox_fails_an_answer_task() -> None:
     asking = episode(ScriptedEngine([f"\\boxed{{7}} {CALL}\x01"]), FakeTerminal(destroyed_at=1))
     asking.task = Task(id="t", instruction="how much?", answer="7")
     trajectory = await asking.run()
     assert (trajectory.status, trajectory.tests) == (EpisodeStatus.SANDBOX_DESTROYED, (TestResult("answer", False),))
 
 
-async def test_what_a_tool_answers_is_cut_by_tokens_at_both_ends_and_marked() -> None:
-    """Else one command fills the context, however few characters or many tokens it printed."""
+async def test_tool_output_is_truncated_by_tokens_keeping_both_ends_with_a_mark() -> None:
+    """Otherwise one command could fill the context, however few characters or many tokens it printed."""
     engine = ScriptedEngine([CALL + "\x01", "done\x01"])
     settings = changed(SETTINGS, observation_tokens=44, context_tokens=2000)
     await episode(engine, FakeTerminal("a" * 50 + "b" * 50), settings).run()
@@ -310,7 +310,7 @@ async def test_what_a_tool_answers_is_cut_by_tokens_at_both_ends_and_marked() ->
     )
 
 
-async def test_calls_beyond_those_of_a_reply_are_answered_and_not_run() -> None:
+async def test_calls_beyond_the_limit_per_reply_are_answered_but_not_run() -> None:
     settings = changed(SETTINGS, max_calls=1, max_new_tokens=400, context_tokens=2000)
     engine, terminal = ScriptedEngine([CALL * 3 + "\x01", "done\x01"]), FakeTerminal()
     trajectory = await episode(engine, terminal, settings).run()
@@ -322,7 +322,7 @@ async def test_calls_beyond_those_of_a_reply_are_answered_and_not_run() -> None:
     )
 
 
-async def test_a_submission_ends_an_episode_as_a_last_word_does() -> None:
+async def test_a_submission_ends_the_episode_like_a_final_reply() -> None:
     """The command's output is passed to nobody: the policy does not go on."""
     submits = episode(ScriptedEngine(["```bash\nmake submission\n```\x01"]), FakeTerminal(f"{SUBMIT}\n"))
     submits.agent = BashBlockAgent(PromptTemplate("sys"))
@@ -331,7 +331,7 @@ async def test_a_submission_ends_an_episode_as_a_last_word_does() -> None:
     assert trajectory.segments[0].turns[-1].kind is TurnKind.MODEL
 
 
-async def test_a_last_word_with_actions_is_over_once_they_are_done() -> None:
+async def test_a_final_reply_with_actions_ends_the_episode_after_they_are_run() -> None:
     answering, terminal = episode(ScriptedEngine(["It is 7.\x01"]), FakeTerminal()), FakeTerminal()
     answering.agent, answering.terminal = CodeInterpreterAgent(PromptTemplate("sys"), {}), terminal
     assert ((await answering.run()).status, terminal.calls) == (EpisodeStatus.COMPLETED, 1)
@@ -340,7 +340,7 @@ async def test_a_last_word_with_actions_is_over_once_they_are_done() -> None:
     assert ((await late.run()).status, terminal.calls) == (EpisodeStatus.TIME_LIMIT, 1)
 
 
-async def test_an_answer_is_no_call_of_a_tool() -> None:
+async def test_an_answer_does_not_count_as_a_tool_call() -> None:
     """GRPO-TCR's wrong answers would be worth a tenth more than its table says, those without a call too."""
     program = '<tool_call>{"name": "code_interpreter", "arguments": {"code": "1"}}</tool_call>'
     settings = changed(SETTINGS, max_new_tokens=400, context_tokens=2000)
@@ -353,8 +353,8 @@ async def test_an_answer_is_no_call_of_a_tool() -> None:
 
 
 @pytest.mark.parametrize(("most", "total"), [(1, -0.9), (2, -0.8), (0, -0.6)])
-async def test_a_call_beyond_those_that_are_run_earns_nothing(most: int, total: float) -> None:
-    """Else a policy has GRPO-TCR's whole bonus for calls in its first reply, of which one is run."""
+async def test_a_call_that_is_not_run_earns_no_reward(most: int, total: float) -> None:
+    """Otherwise a policy would get GRPO-TCR's whole bonus for the calls of its first reply, of which one is run."""
     program = '<tool_call>{"name": "code_interpreter", "arguments": {"code": "1"}}</tool_call>'
     settings = changed(
         SETTINGS,
@@ -368,7 +368,7 @@ async def test_a_call_beyond_those_that_are_run_earns_nothing(most: int, total: 
     assert (await answering.run()).reward.total == total
 
 
-async def test_a_last_word_that_was_cut_is_none() -> None:
+async def test_a_truncated_final_reply_does_not_end_the_episode() -> None:
     """Half an answer would be graded, and the model never told."""
     engine, terminal = ScriptedEngine(["It is 7" + "0" * 50, "It is 7.\x01"]), FakeTerminal()
     cut = episode(engine, terminal, changed(SETTINGS, max_new_tokens=20))
@@ -377,7 +377,7 @@ async def test_a_last_word_that_was_cut_is_none() -> None:
     assert "Error: the reply was cut after 20 tokens" in "".join(map(chr, engine.received_requests[1].input_ids))
 
 
-async def test_a_reply_that_the_context_cut_in_its_thoughts_is_no_malformed_call() -> None:
+async def test_a_thought_truncated_by_the_context_is_not_a_malformed_call() -> None:
     settings = changed(SETTINGS, context_tokens=60, max_malformed=1)
     assert (await episode(ScriptedEngine(["<think>" + "x" * 100]), FakeTerminal(), settings).run()).status is (
         EpisodeStatus.CONTEXT_LIMIT
@@ -385,8 +385,8 @@ async def test_a_reply_that_the_context_cut_in_its_thoughts_is_no_malformed_call
 
 
 @pytest.mark.parametrize("name", ["agent", "evaluate"])
-async def test_a_stage_that_is_not_over_in_time_is_infrastructure_and_named(name: str) -> None:
-    """Else a graded episode is lost, or nobody knows what was slow."""
+async def test_a_stage_overrun_is_an_infrastructure_failure_that_names_the_stage(name: str) -> None:
+    """Otherwise a graded episode could be lost, or the slow stage would remain unknown."""
 
     async def never(*_: object) -> GenerateReply:
         await asyncio.Event().wait()
@@ -403,13 +403,13 @@ async def test_a_stage_that_is_not_over_in_time_is_infrastructure_and_named(name
         await slow.run()
 
 
-def test_no_stage_takes_the_time_of_one_that_comes_after() -> None:
+def test_each_stage_deadline_leaves_time_for_later_stages() -> None:
     assert StageDeadlines.for_episode(1000.0, 600.0, evaluate_s=60.0, after_s=15.0) == StageDeadlines(
         agent=1525.0, evaluate=1585.0
     )
 
 
-async def test_a_timeout_of_something_else_is_not_taken_for_the_stages() -> None:
+async def test_a_timeout_inside_a_stage_is_not_a_stage_overrun() -> None:
     with pytest.raises(TimeoutError):
         async with run_stage("agent", asyncio.get_running_loop().time() + 60):
             raise TimeoutError
@@ -421,7 +421,7 @@ def sequences_of(trajectory: Trajectory) -> list[tuple[str, str]]:
     return [("".join(map(chr, ids)), "".join(map(chr, ids[mask == 1]))) for ids, mask in found]
 
 
-async def test_a_history_that_is_rendered_anew_trains_each_turn_on_the_prompt_that_it_had() -> None:
+async def test_with_a_rerendered_history_each_turn_is_trained_on_the_prompt_it_had() -> None:
     """Sampled text comes back re-tokenised, and none of it is trained twice."""
     reply = CALL.replace("ls", chr(LS)) + "\x01"
     engine = ScriptedEngine([reply, reply, "done\x01"])
@@ -439,7 +439,7 @@ async def test_a_history_that_is_rendered_anew_trains_each_turn_on_the_prompt_th
     assert trajectory.tokens < sum(len(text) for text, _ in trained), "what prompts share is stored once"
 
 
-async def test_a_rendered_history_that_keeps_its_prefix_is_one_sequence() -> None:
+async def test_a_rerendered_history_with_unchanged_prefix_is_one_sequence() -> None:
     texts = [CALL + "\x01", "done\x01"]
     individual = changed(SETTINGS, history=HistoryMode.INDIVIDUAL)
     anew = await episode(ScriptedEngine([*texts]), FakeTerminal(), individual).run()
@@ -450,7 +450,7 @@ async def test_a_rendered_history_that_keeps_its_prefix_is_one_sequence() -> Non
     ]
 
 
-async def test_a_dynamic_history_that_is_too_long_loses_its_middle_and_goes_on() -> None:
+async def test_an_overlong_dynamic_history_loses_its_middle_and_the_episode_continues() -> None:
     dynamic = changed(
         SETTINGS, max_turns=6, max_new_tokens=100, context_tokens=300, history=HistoryMode.DYNAMIC, history_head=0.3
     )
@@ -471,8 +471,8 @@ async def test_a_dynamic_history_that_is_too_long_loses_its_middle_and_goes_on()
 
 
 @pytest.mark.parametrize("history", [HistoryMode.INDIVIDUAL, HistoryMode.DYNAMIC])
-async def test_all_segments_together_stay_within_what_is_set_aside(history: HistoryMode) -> None:
-    """Else the trajectory is refused where it arrives, and counts as failed hardware."""
+async def test_all_segments_together_stay_within_the_trajectorys_token_limit(history: HistoryMode) -> None:
+    """Otherwise the trajectory would be refused on arrival and count as failed hardware."""
     limited = changed(
         SETTINGS, max_turns=50, max_new_tokens=100, context_tokens=300, history=history, trajectory_tokens=700
     )

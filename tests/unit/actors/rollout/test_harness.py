@@ -105,7 +105,7 @@ def asking(made: GatewayClients, calls: int, ran: HarnessExit) -> FakePlace:
         (HarnessExit(1, "bye"), {"total_tokens": 30}, EpisodeStatus.CONTEXT_LIMIT),
     ],
 )
-async def test_how_a_harness_ends_is_a_policy_outcome_and_its_calls_are_the_trajectory(
+async def test_a_harness_exit_is_a_policy_outcome_and_its_requests_form_the_trajectory(
     ran: HarnessExit, limits: dict[str, int], status: EpisodeStatus
 ) -> None:
     async with open_gateway("one\x01", "two\x01", **limits) as made:
@@ -116,13 +116,13 @@ async def test_how_a_harness_ends_is_a_policy_outcome_and_its_calls_are_the_traj
     assert trajectory.engine == "engine-0"
 
 
-async def test_a_harness_that_never_had_an_answer_is_no_policy_outcome() -> None:
+async def test_a_harness_that_got_no_reply_is_an_infrastructure_failure() -> None:
     async with open_gateway() as made:
         with pytest.raises(InfraError, match="without a reply from the policy: exit code 127, 'no such program'"):
             await episode(made, asking(made, 0, HarnessExit(127, "no such program"))).run()
 
 
-async def test_a_harness_whose_engine_failed_it_is_no_policy_outcome() -> None:
+async def test_an_engine_failure_under_a_harness_is_not_a_policy_outcome() -> None:
     async with open_gateway("one\x01", EngineUnavailable("gone")) as made:
         with pytest.raises(EngineUnavailable, match="gone"):
             await episode(made, asking(made, 2, HarnessExit(1, ""))).run()
@@ -139,7 +139,7 @@ async def test_an_agent_that_destroys_its_sandbox_gets_a_failed_tasks_reward() -
     assert [test.passed for test in trajectory.tests] == [False, False]
 
 
-async def test_waiting_for_the_policy_is_no_time_of_the_agents_and_what_it_samples_is() -> None:
+async def test_time_waiting_for_the_policy_is_not_charged_but_sampled_tokens_are() -> None:
     now = [0.0]
 
     async def agent(left_s: Callable[[], float]) -> HarnessExit:
@@ -159,7 +159,7 @@ async def test_waiting_for_the_policy_is_no_time_of_the_agents_and_what_it_sampl
     assert seconds_left == pytest.approx([50.0, 49.0])
 
 
-async def test_the_command_finds_what_it_is_told_in_its_environment_word_for_word() -> None:
+async def test_the_command_gets_instruction_and_key_verbatim_in_its_environment() -> None:
     async with open_gateway("one\x01") as made:
         place = asking(made, 1, HarnessExit(0, ""))
         environment = episode(made, place)
@@ -170,13 +170,13 @@ async def test_the_command_finds_what_it_is_told_in_its_environment_word_for_wor
 
 
 @pytest.mark.parametrize(("purpose", "temperature"), [("train", 0.7), ("before", 1.0)])
-def test_only_training_is_sampled_at_the_runs_temperature(purpose: str, temperature: float) -> None:
+def test_only_training_uses_the_runs_temperature(purpose: str, temperature: float) -> None:
     sampling = episode_context(SETTINGS, TASK, request=replace(REQUEST, purpose=purpose)).sampling
     assert sampling.temperature == temperature
 
 
-async def test_a_reward_sees_what_a_harness_was_told_when_it_was_and_each_turn_has_its_own() -> None:
-    """Else the reward of one agent's turn is given to another's."""
+async def test_a_reward_receives_harness_turns_in_order_and_each_turn_gets_its_reward() -> None:
+    """Otherwise the reward of one agent's turn would be given to another's."""
     seen = FakeReward()
     call = '<tool_call>{"name": "shell", "arguments": {"command": "ls"}}</tool_call>'
     tools = [{"type": "function", "function": {"name": "shell", "parameters": {"type": "object", "properties": {}}}}]

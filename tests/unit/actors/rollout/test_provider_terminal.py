@@ -33,7 +33,7 @@ def terminal(tools: Toolset | None = None, *, vanished_before: bool = False) -> 
     return SandboxTerminal(sandbox, TASK, terminal_limits(), vanished_before, tools=tools), sandbox
 
 
-async def test_a_command_runs_in_the_sandbox_and_is_shown_and_answered_as_anywhere() -> None:
+async def test_a_command_is_run_shown_and_its_output_truncated() -> None:
     place, sandbox = terminal()
     shown: list[str] = []
     outcome = await place.call("shell_exec", {"command": "x" * 3000}, shown.append)
@@ -43,7 +43,7 @@ async def test_a_command_runs_in_the_sandbox_and_is_shown_and_answered_as_anywhe
     assert (await place.call("shell_view", {"id": "a"}, print)).text.startswith("Error: unknown tool 'shell_view'")
 
 
-async def test_a_program_is_written_and_run_and_setas_tools_are_called_where_their_sessions_are() -> None:
+async def test_programs_run_as_files_and_seta_tools_are_called_in_the_sandbox() -> None:
     place, sandbox = terminal(CODE_INTERPRETER)
     await place.call("code_interpreter", {"code": "print(1)"}, print)
     assert [*sandbox.files.values()] == [b"print(1)"]
@@ -65,7 +65,7 @@ async def test_a_program_is_written_and_run_and_setas_tools_are_called_where_the
         (SandboxLost("the server does not answer"), True, SandboxLost),
     ],
 )
-async def test_an_agent_is_charged_for_its_own_doing_alone(
+async def test_only_losses_caused_by_the_agent_are_charged_to_it(
     error: Exception, vanished_before: bool, expected: type[Exception]
 ) -> None:
     for tools in (None, SETA):
@@ -76,7 +76,7 @@ async def test_an_agent_is_charged_for_its_own_doing_alone(
         assert type(caught.value) is expected
 
 
-async def test_a_lease_that_its_server_has_ended_is_infrastructures(tmp_path: Path) -> None:
+async def test_a_lease_ended_by_its_server_is_an_infrastructure_failure(tmp_path: Path) -> None:
     provider = FakeProvider()
     async with pool_server(provider, tmp_path) as (url, service):
         settings, pool = ProviderSpec("pool", (url,)), PoolSettings("unused", "r", 1)
@@ -93,7 +93,7 @@ async def test_a_lease_that_its_server_has_ended_is_infrastructures(tmp_path: Pa
             assert sandboxes.statistics().live == 0
 
 
-async def test_a_training_groups_places_are_held_before_its_first_episode_begins(tmp_path: Path) -> None:
+async def test_a_training_groups_slots_are_reserved_before_its_first_episode(tmp_path: Path) -> None:
     request = RolloutRequest("run", GroupId(7), 0, 3, "t", 11)
     async with pool_server(FakeProvider(), tmp_path) as (url, service):
         settings, pool = ProviderSpec("pool", (url,), group_slots=True), PoolSettings("unused", "r", 1)

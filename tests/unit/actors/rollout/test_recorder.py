@@ -40,7 +40,7 @@ def shown(cast: Path) -> str:
     return "".join(text for _, _, text in lines)
 
 
-def test_each_attempt_at_a_sample_has_events_and_a_recording_of_its_own(tmp_path: Path) -> None:
+def test_each_attempt_at_a_sample_has_separate_events_and_a_separate_recording(tmp_path: Path) -> None:
     first, again = make_trajectory(reward=1.0), make_trajectory(reward=1.0, attempt=1)
     record(tmp_path, first)
     record(tmp_path, again)
@@ -51,7 +51,7 @@ def test_each_attempt_at_a_sample_has_events_and_a_recording_of_its_own(tmp_path
     assert recorded == [(kind, name) for name in names for kind in kinds]
 
 
-def test_the_recording_shows_what_was_said_run_printed_and_graded(tmp_path: Path) -> None:
+def test_the_recording_shows_texts_commands_outputs_and_grades(tmp_path: Path) -> None:
     record(tmp_path, make_trajectory())
     (cast,) = (tmp_path / "terminals").iterdir()
     text = shown(cast)
@@ -61,7 +61,7 @@ def test_the_recording_shows_what_was_said_run_printed_and_graded(tmp_path: Path
     assert places == sorted(places)
 
 
-def test_a_turn_can_be_gone_to_in_the_recording(tmp_path: Path) -> None:
+def test_each_turn_has_a_marker_in_the_recording(tmp_path: Path) -> None:
     """Players show its marker, and it stands before what the model said."""
     record(tmp_path, make_trajectory())
     (cast,) = (tmp_path / "terminals").iterdir()
@@ -70,7 +70,7 @@ def test_a_turn_can_be_gone_to_in_the_recording(tmp_path: Path) -> None:
     assert "I count." in codes[1][1]
 
 
-def test_the_last_event_has_the_trajectorys_own_figures(tmp_path: Path) -> None:
+def test_the_last_event_has_the_trajectorys_figures(tmp_path: Path) -> None:
     trajectory = make_trajectory(reward=1.0, sampled=7)
     record(tmp_path, trajectory)
     finished = events(tmp_path)[-1]
@@ -79,7 +79,7 @@ def test_the_last_event_has_the_trajectorys_own_figures(tmp_path: Path) -> None:
     assert finished["parts"] == {"outcome": 1.0}
 
 
-def test_a_disk_that_takes_nothing_costs_the_recording_and_not_the_episode(
+def test_an_unwritable_disk_loses_the_recording_but_not_the_episode(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "terminals").write_text("in the way")
@@ -87,7 +87,7 @@ def test_a_disk_that_takes_nothing_costs_the_recording_and_not_the_episode(
     assert len(events(tmp_path)) == 4
 
 
-def test_a_pass_that_a_person_should_read_is_pointed_at(tmp_path: Path) -> None:
+def test_a_suspicious_pass_is_reported_with_the_reason(tmp_path: Path) -> None:
     request = make_trajectory().request
     recorder = EpisodeTelemetry(EventLog(tmp_path, "worker-0", "node-0"), tmp_path, request, TASK, "worker-0")
     why = "call 1 touched the tests' folder: ls /tests"
@@ -98,7 +98,7 @@ def test_a_pass_that_a_person_should_read_is_pointed_at(tmp_path: Path) -> None:
     assert why in shown(cast)
 
 
-def test_output_is_shown_as_it_comes_and_of_much_the_beginning_and_the_end(tmp_path: Path) -> None:
+def test_output_is_recorded_as_it_arrives_and_long_output_keeps_both_ends(tmp_path: Path) -> None:
     request = make_trajectory().request
     recorder = EpisodeTelemetry(EventLog(tmp_path, "worker-0", "node-0"), tmp_path, request, TASK, "worker-0")
     (cast,) = (tmp_path / "terminals").iterdir()
@@ -123,7 +123,7 @@ def test_output_is_shown_as_it_comes_and_of_much_the_beginning_and_the_end(tmp_p
     assert text.endswith("(no output)")
 
 
-def test_a_recording_ends_at_its_bound_and_says_so(tmp_path: Path) -> None:
+def test_a_recording_stops_at_its_size_limit_and_says_so(tmp_path: Path) -> None:
     """A thousand attempts of an evaluation would fill the disk."""
     file = tmp_path / "a.0.cast"
     recorder = TerminalRecorder(file, "title", max_bytes=20_000)

@@ -83,8 +83,8 @@ async def test_an_agent_is_charged_on_evidence_or_for_the_second_unexplained_los
     assert type(caught.value) is expected
 
 
-async def test_time_that_a_tool_waits_for_what_goes_on_is_the_agents_own() -> None:
-    """Else one that only waits never uses up its time, and its request's deadline blames infrastructure for it."""
+async def test_time_spent_waiting_for_a_running_command_is_charged_to_the_agent() -> None:
+    """Otherwise an agent that only waits would never reach its time limit, and infrastructure would be blamed."""
     task = Task(id="t", instruction="list", expected_tests=("a",))
     waiting = SandboxTerminal(
         local_sandbox(FakeBusySession(0.05), task), task, terminal_limits(command_s=0.05), tools=SETA
@@ -94,7 +94,7 @@ async def test_time_that_a_tool_waits_for_what_goes_on_is_the_agents_own() -> No
     assert answer.ms >= 50
 
 
-async def test_an_agent_calls_only_what_is_in_its_set() -> None:
+async def test_an_agent_can_call_only_tools_of_its_set() -> None:
     task = Task(id="t", instruction="list", expected_tests=("a",))
     answer = await SandboxTerminal(local_sandbox(FakeBusySession(0.0), task), task, terminal_limits()).call(
         "shell_view", {"id": "a"}, print
@@ -102,6 +102,6 @@ async def test_an_agent_calls_only_what_is_in_its_set() -> None:
     assert answer.text == "Error: unknown tool 'shell_view'. Available: shell_exec."
 
 
-async def test_an_agent_that_has_not_acted_yet_is_innocent() -> None:
+async def test_a_sandbox_lost_before_the_first_action_is_not_charged_to_the_agent() -> None:
     with pytest.raises(SandboxVanished):
         await terminal(VANISHED, vanished_before=True).grade()

@@ -22,7 +22,7 @@ def decide(admission: AdmissionLimit, live: int, published: int, total_steps: in
 
 
 @given(MODES, GROUPS, ETAS, PUBLISHED)
-def test_nothing_is_begun_that_would_be_older_than_the_lead(
+def test_no_group_is_opened_beyond_the_staleness_lead(
     mode: AdmissionMode, groups: int, max_staleness: int, published: int
 ) -> None:
     admission = AdmissionLimit(mode, groups, max_staleness)
@@ -37,7 +37,7 @@ def test_nothing_is_begun_that_would_be_older_than_the_lead(
 
 
 @given(MODES, GROUPS, ETAS, PUBLISHED)
-def test_no_more_is_begun_than_the_steps_that_are_left_can_use(
+def test_no_more_groups_are_opened_than_the_remaining_steps_use(
     mode: AdmissionMode, groups: int, max_staleness: int, published: int
 ) -> None:
     admission, steps = AdmissionLimit(mode, groups, max_staleness), published + 1

@@ -13,7 +13,7 @@ def rates(failed_from: int, attempts: int = 100) -> FailureRateTracker:
     return collected
 
 
-def test_failures_are_counted_in_the_tenth_of_the_time_that_they_took() -> None:
+def test_failures_are_counted_by_decile_of_duration() -> None:
     collected = rates(failed_from=86)
     found = collected.pop_report()
     assert found is not None
@@ -23,14 +23,14 @@ def test_failures_are_counted_in_the_tenth_of_the_time_that_they_took() -> None:
     assert collected.pop_report() is None
 
 
-def test_an_uneven_number_is_in_some_tenth_each() -> None:
+def test_attempts_that_do_not_divide_by_ten_are_spread_over_all_deciles() -> None:
     found = rates(failed_from=1, attempts=17).pop_report()
     assert found is not None
     assert found.by_decile == (1.0,) * 10
     assert rates(failed_from=1, attempts=9).pop_report() is None, "too few for tenths"
 
 
-def test_a_slowest_tenth_that_loses_far_more_than_all_is_worth_a_word() -> None:
+def test_a_slowest_decile_that_fails_far_above_average_raises_an_alert() -> None:
     concentrated, everywhere, none = (rates(failed_from=seconds).pop_report() for seconds in (91, 1, 101))
     assert concentrated is not None
     assert "failed 100% of the slowest tenth of 100 attempts, but 10% of all" in (concentrated.alert or "")

@@ -70,7 +70,7 @@ def attempt_of(request: RolloutRequest, *versions: int) -> AttemptRecord:
     return attempt_for_request(request, *(versions or (VERSION,)))
 
 
-def test_an_evaluation_in_a_dead_ones_place_goes_on_behind_the_attempts_that_there_are(tmp_path: Path) -> None:
+def test_a_restarted_evaluation_continues_after_the_recorded_attempts(tmp_path: Path) -> None:
     first = evaluation_in(tmp_path)
     done, lost, *_ = first.assign_requests("w#1", 3, 0.0)
     first.report_evaluated(done, attempt_of(done))
@@ -87,7 +87,7 @@ def test_an_evaluation_in_a_dead_ones_place_goes_on_behind_the_attempts_that_the
 
 
 @pytest.mark.parametrize("line", [b'{"task": "a"\x00', b'{"task": "a"}', b"[]", b'{"task": "a", "number": "0"}'])
-def test_an_attempt_that_a_disk_has_damaged_is_made_again(line: bytes, tmp_path: Path) -> None:
+def test_an_attempt_with_a_damaged_record_is_repeated(line: bytes, tmp_path: Path) -> None:
     """Training would end for a line of an evaluation beside it."""
     first = evaluation_in(tmp_path)
     for request in first.assign_requests("w#1", 2, 0.0):
@@ -99,7 +99,7 @@ def test_an_attempt_that_a_disk_has_damaged_is_made_again(line: bytes, tmp_path:
     assert len(second.assign_requests("w#2", MANY, 0.0)) == second.tracker.total - 1
 
 
-def test_an_attempt_of_other_weights_is_none_and_is_tried_again(tmp_path: Path) -> None:
+def test_an_attempt_with_other_weights_is_rejected_and_repeated(tmp_path: Path) -> None:
     reports = Told()
     evaluation = evaluation_in(tmp_path, reports)
     (request,) = evaluation.assign_requests("w#1", 1, 0.0)
@@ -110,15 +110,15 @@ def test_an_attempt_of_other_weights_is_none_and_is_tried_again(tmp_path: Path) 
     assert again == replace(request, attempt=1)
 
 
-def test_an_attempt_that_was_broken_off_before_the_first_token_counts(tmp_path: Path) -> None:
+def test_an_attempt_without_sampled_tokens_counts(tmp_path: Path) -> None:
     evaluation = evaluation_in(tmp_path)
     (request,) = evaluation.assign_requests("w#1", 1, 0.0)
     evaluation.report_evaluated(request, replace(attempt_of(request), versions=()))
     assert len(evaluation.tracker.finished_attempts) == 1
 
 
-def test_an_attempt_that_cannot_be_kept_can_be_given_back(tmp_path: Path) -> None:
-    """Else nobody would be sent for it again, and the evaluation would never end."""
+def test_an_attempt_that_cannot_be_stored_can_be_reported_failed_and_is_reissued(tmp_path: Path) -> None:
+    """Otherwise it would never be requested again, and the evaluation would never end."""
     evaluation = evaluation_in(tmp_path)
     (request,) = evaluation.assign_requests("w#1", 1, 0.0)
     (tmp_path / "attempts.jsonl").mkdir()
@@ -128,7 +128,7 @@ def test_an_attempt_that_cannot_be_kept_can_be_given_back(tmp_path: Path) -> Non
     assert evaluation.assign_requests("w#1", 1, 0.0) == [replace(request, attempt=1)]
 
 
-def test_a_task_that_infrastructure_keeps_failing_ends_it_with_the_last_reason(tmp_path: Path) -> None:
+def test_repeated_infrastructure_failures_of_a_task_end_the_evaluation_with_the_last_reason(tmp_path: Path) -> None:
     evaluation = evaluation_in(tmp_path)
     for _ in range(LIMIT + 1):
         (request,) = evaluation.assign_requests("w#1", 1, 0.0)
@@ -137,7 +137,7 @@ def test_a_task_that_infrastructure_keeps_failing_ends_it_with_the_last_reason(t
     assert "sandbox_start: the daemon is gone" in str(evaluation.tracker.failure)
 
 
-def test_it_goes_on_without_a_task_that_fails_itself(tmp_path: Path) -> None:
+def test_a_faulty_task_is_excluded_and_the_evaluation_continues(tmp_path: Path) -> None:
     evaluation = evaluation_in(tmp_path, reports := Told())
     late, request, *_ = [each for each in evaluation.assign_requests("w#1", MANY, 0.0) if each.task == "a"]
     for _ in range(LIMIT):
@@ -151,7 +151,7 @@ def test_it_goes_on_without_a_task_that_fails_itself(tmp_path: Path) -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from(["take", "done", "failed", "worker", "late", "crash"]), st.integers(0, 5))))
-def test_whatever_dies_each_attempt_is_counted_once_and_none_is_forgotten(
+def test_each_attempt_is_counted_exactly_once_after_any_failures(
     tmp_path_factory: pytest.TempPathFactory, happenings: list[tuple[str, int]]
 ) -> None:
     """Every attempt is done, waits, or is with a worker: so it is over exactly when all are there."""
@@ -193,8 +193,8 @@ def scheduler_in(folder: Path) -> RolloutScheduler:
     return RolloutScheduler(spec_in(folder), LocalRemote(FakeBuffer()))
 
 
-async def test_training_and_an_evaluation_never_get_each_others_requests(tmp_path: Path) -> None:
-    """Else training waits behind an evaluation, or its tokens are of the wrong weights."""
+async def test_training_and_evaluation_workers_get_only_their_own_requests(tmp_path: Path) -> None:
+    """Otherwise training would wait behind an evaluation, or be given tokens of the wrong weights."""
     scheduler = scheduler_in(tmp_path)
     await scheduler.set_run_state(SchedulerRunState(training=True))
     async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
@@ -211,7 +211,7 @@ async def test_training_and_an_evaluation_never_get_each_others_requests(tmp_pat
     assert len(result.result()) == len(requests)
 
 
-async def test_an_examiner_that_died_gets_its_requests_again(tmp_path: Path) -> None:
+async def test_a_restarted_evaluation_worker_gets_its_requests_again(tmp_path: Path) -> None:
     scheduler = scheduler_in(tmp_path)
     async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
         result = group.create_task(scheduler.run_online_evaluation(plan_in(tmp_path)))
@@ -226,7 +226,7 @@ async def test_an_examiner_that_died_gets_its_requests_again(tmp_path: Path) -> 
     assert len(result.result()) == len(requests)
 
 
-async def test_requests_whose_way_to_the_examiner_was_cut_are_given_again(tmp_path: Path) -> None:
+async def test_requests_lost_on_the_way_to_the_evaluation_worker_are_sent_again(tmp_path: Path) -> None:
     scheduler = scheduler_in(tmp_path)
     async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
         result = group.create_task(scheduler.run_online_evaluation(plan_in(tmp_path)))
@@ -245,7 +245,7 @@ async def test_requests_whose_way_to_the_examiner_was_cut_are_given_again(tmp_pa
     assert len(result.result()) == len(requests)
 
 
-async def test_an_evaluation_that_is_given_up_leaves_nothing_for_the_next(tmp_path: Path) -> None:
+async def test_an_abandoned_evaluation_leaves_no_requests_for_the_next(tmp_path: Path) -> None:
     scheduler = scheduler_in(tmp_path)
     async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
         result = group.create_task(scheduler.run_online_evaluation(plan_in(tmp_path)))
@@ -257,7 +257,7 @@ async def test_an_evaluation_that_is_given_up_leaves_nothing_for_the_next(tmp_pa
         assert await scheduler.acquire_evaluation_requests("evaluation-worker", "1", MANY, 0.0) == []
 
 
-async def test_one_that_infrastructure_fails_ends_with_its_reason_and_training_goes_on(tmp_path: Path) -> None:
+async def test_a_failed_evaluation_ends_with_its_reason_and_training_continues(tmp_path: Path) -> None:
     scheduler = scheduler_in(tmp_path)
     await scheduler.set_run_state(SchedulerRunState(training=True))
 

@@ -15,7 +15,7 @@ def emitted(kind: str, **fields: JsonValue) -> None:
     assert (kind, fields["trajectory"]) == ("rollout_request.reissued", request(0).trajectory_id)
 
 
-def test_a_request_is_in_one_place_until_it_is_finished() -> None:
+def test_a_request_is_either_waiting_or_assigned_until_it_is_finished() -> None:
     requests = RolloutRequestQueue()
     requests.add(request(0))
     assert requests.assign("w#1", 5, 1.0, 10.0) == [request(0)]
@@ -38,7 +38,7 @@ def test_a_reissued_sample_goes_first_and_a_late_reply_of_the_first_attempt_does
     assert request_key(again) in requests.assigned
 
 
-def test_a_request_remembers_how_often_its_sandbox_vanished() -> None:
+def test_a_reissued_request_keeps_the_number_of_its_vanished_sandboxes() -> None:
     requests = RolloutRequestQueue()
     first = requests.reissue(request(0), InfraFailure.SANDBOX_VANISHED, emitted)
     second = requests.reissue(first, InfraFailure.ENGINE, emitted)

@@ -108,7 +108,7 @@ def tasks_of(requests: list[RolloutRequest]) -> list[str]:
     ("mode", "steps_ahead"),
     [(AdmissionMode.SYNC, 0), (AdmissionMode.ONE_STEP_OFF, 1), (AdmissionMode.ASYNC, MAX_STALENESS)],
 )
-async def test_rollout_runs_ahead_by_what_its_mode_allows_and_no_more(
+async def test_rollout_runs_ahead_exactly_as_far_as_its_mode_allows(
     tmp_path: Path, buffer: FakeBuffer, mode: AdmissionMode, steps_ahead: int
 ) -> None:
     scheduler = make(tmp_path, buffer, mode)
@@ -120,7 +120,7 @@ async def test_rollout_runs_ahead_by_what_its_mode_allows_and_no_more(
     assert len(await take(scheduler)) == PER_STEP * SIZE
 
 
-async def test_a_batch_that_was_trained_makes_no_room_before_its_weights_are_served(
+async def test_a_trained_batch_opens_no_groups_before_its_weights_are_served(
     tmp_path: Path, buffer: FakeBuffer
 ) -> None:
     """Otherwise a synchronous run begins its next step's episodes on the old weights."""
@@ -154,7 +154,7 @@ async def test_dropped_groups_are_replaced_and_the_last_step_is_not_passed(tmp_p
         assert {request.group for request in await until_taken(scheduler)} == {STEPS * PER_STEP}
 
 
-async def test_groups_that_filled_no_step_are_replaced(tmp_path: Path, buffer: FakeBuffer) -> None:
+async def test_groups_dropped_as_stale_are_replaced(tmp_path: Path, buffer: FakeBuffer) -> None:
     scheduler = make(tmp_path, buffer)
     async with running(scheduler):
         await train(scheduler, served_step=STEPS + 5)
@@ -165,7 +165,7 @@ async def test_groups_that_filled_no_step_are_replaced(tmp_path: Path, buffer: F
         assert len(await until_taken(scheduler)) == PER_STEP * SIZE
 
 
-async def test_the_end_of_training_takes_its_requests_back(tmp_path: Path, buffer: FakeBuffer) -> None:
+async def test_the_end_of_training_withdraws_its_requests(tmp_path: Path, buffer: FakeBuffer) -> None:
     scheduler = make(tmp_path, buffer)
     await train(scheduler)
     await take(scheduler, 1)
@@ -174,7 +174,7 @@ async def test_the_end_of_training_takes_its_requests_back(tmp_path: Path, buffe
     assert ((await scheduler.statistics()).assigned, (await scheduler.statistics()).waiting) == (0, 0)
 
 
-async def test_what_binds_a_step_is_the_oldest_group_that_still_runs(tmp_path: Path, buffer: FakeBuffer) -> None:
+async def test_a_step_is_bound_by_the_oldest_running_group(tmp_path: Path, buffer: FakeBuffer) -> None:
     """Otherwise the policy ``wait`` lets the learner go past what a running episode can bear."""
     scheduler = make(tmp_path, buffer)
     async with running(scheduler):
@@ -194,7 +194,7 @@ async def test_what_binds_a_step_is_the_oldest_group_that_still_runs(tmp_path: P
     assert await restarted.oldest_running_step(0, []) == 0, "a new scheduler knows of the groups that run"
 
 
-async def test_a_scheduler_in_a_dead_ones_place_orders_the_next_epoch_as_that_would_have(tmp_path: Path) -> None:
+async def test_a_restarted_scheduler_orders_the_next_epoch_like_the_previous_one(tmp_path: Path) -> None:
     """Otherwise a resumed run skips some tasks of the epoch and repeats others."""
     rewards = {"a": 1.0, "b": 0.25, "c": 0.5, "d": 0.0, "e": 0.75}
 
@@ -234,9 +234,7 @@ async def test_no_request_leaves_before_its_group_is_durable(tmp_path: Path, buf
     assert buffer.plans[request.group].rollout_request("run", request.sample) == request
 
 
-async def test_what_a_dead_worker_still_waits_for_goes_to_the_one_in_its_place(
-    tmp_path: Path, buffer: FakeBuffer
-) -> None:
+async def test_requests_awaited_by_a_dead_worker_go_to_its_replacement(tmp_path: Path, buffer: FakeBuffer) -> None:
     """Its call goes on in the scheduler after its death; requests handed to it would be missed until their deadline."""
     scheduler = make(tmp_path, buffer)
     async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
@@ -253,8 +251,8 @@ async def test_what_a_dead_worker_still_waits_for_goes_to_the_one_in_its_place(
     }
 
 
-async def test_requests_whose_way_to_their_worker_was_cut_are_given_again(tmp_path: Path, buffer: FakeBuffer) -> None:
-    """Else they are missed until their deadline, which is the longest episode's."""
+async def test_requests_lost_on_the_way_to_their_worker_are_sent_again(tmp_path: Path, buffer: FakeBuffer) -> None:
+    """Otherwise they would be missing until their deadline, which is that of the longest episode."""
     scheduler = make(tmp_path, buffer)
     await scheduler.register_worker("w", "1")
     await train(scheduler)
@@ -273,7 +271,7 @@ async def test_requests_whose_way_to_their_worker_was_cut_are_given_again(tmp_pa
     )
 
 
-async def test_what_was_out_on_a_node_that_is_gone_is_issued_again_at_once(tmp_path: Path, buffer: FakeBuffer) -> None:
+async def test_requests_of_a_removed_worker_are_reissued_at_once(tmp_path: Path, buffer: FakeBuffer) -> None:
     """No successor says hello there, and a request's deadline is the longest episode's."""
     scheduler = make(tmp_path, buffer)
     async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
@@ -291,7 +289,7 @@ async def test_what_was_out_on_a_node_that_is_gone_is_issued_again_at_once(tmp_p
     }
 
 
-async def test_what_a_dead_worker_asked_for_while_the_buffer_was_away_goes_to_the_one_in_its_place(
+async def test_requests_of_a_worker_that_died_during_a_buffer_outage_go_to_its_replacement(
     tmp_path: Path, buffer: FakeBuffer
 ) -> None:
     """Nobody would read the answer to its call, and its requests be missed until their deadline."""
@@ -309,7 +307,7 @@ async def test_what_a_dead_worker_asked_for_while_the_buffer_was_away_goes_to_th
     assert len(await scheduler.acquire_requests("w", "2", MANY, 0.0)) == PER_STEP * SIZE
 
 
-async def test_a_run_whose_infrastructure_is_gone_for_good_ends_and_says_so(tmp_path: Path, buffer: FakeBuffer) -> None:
+async def test_a_run_ends_with_the_reason_after_too_many_wasted_groups(tmp_path: Path, buffer: FakeBuffer) -> None:
     scheduler = make(tmp_path, buffer)
     with pytest.raises(ExceptionGroup) as caught:  # noqa: PT012  it ends inside
         async with running(scheduler):
@@ -326,10 +324,8 @@ async def test_a_run_whose_infrastructure_is_gone_for_good_ends_and_says_so(tmp_
     assert "no progress is lost: fix the cause and resume the run" in str(error)
 
 
-async def test_a_sample_that_a_full_disk_keeps_from_being_given_up_is_given_up_later(
-    tmp_path: Path, buffer: FakeBuffer
-) -> None:
-    """Else nobody has its request, and its group never closes."""
+async def test_abandoning_a_sample_is_retried_after_a_full_disk(tmp_path: Path, buffer: FakeBuffer) -> None:
+    """Otherwise no worker would have its request, and its group would never close."""
     scheduler = make(tmp_path, buffer)
     async with asyncio.timeout(SOON_S), running(scheduler):
         await train(scheduler)
@@ -343,7 +339,7 @@ async def test_a_sample_that_a_full_disk_keeps_from_being_given_up_is_given_up_l
     assert buffer.abandoned == [(request.group, request.sample, "engine")]
 
 
-async def test_one_group_that_ends_well_is_a_reason_to_go_on(tmp_path: Path, buffer: FakeBuffer) -> None:
+async def test_one_successful_group_resets_the_count_of_wasted_groups(tmp_path: Path, buffer: FakeBuffer) -> None:
     scheduler = make(tmp_path, buffer)
     async with running(scheduler):
         await train(scheduler, served_step=STEPS + 5)
@@ -363,7 +359,7 @@ class LateAnswers(FakeBuffer):
 
 
 @pytest.mark.parametrize("arrived", [False, True])
-async def test_a_group_whose_opening_was_cut_off_is_opened_next(tmp_path: Path, *, arrived: bool) -> None:
+async def test_an_interrupted_group_opening_is_repeated_next(tmp_path: Path, *, arrived: bool) -> None:
     """Otherwise a task is skipped, or its group waits for samples that nobody was sent for, each time that the buffer
     takes longer to come back than a worker waits for a request."""
     buffer = LateAnswers() if arrived else FakeBuffer()
@@ -393,7 +389,7 @@ async def test_a_restarted_worker_has_its_requests_issued_again_first(tmp_path: 
     assert [event["reason"] for event in events(tmp_path, "episode.failed")] == [InfraFailure.WORKER_DIED]
 
 
-async def test_a_sample_is_given_up_after_its_replacements_and_reported_once(
+async def test_a_sample_is_abandoned_after_its_replacements_and_reported_once(
     tmp_path: Path, buffer: FakeBuffer
 ) -> None:
     scheduler = make(tmp_path, buffer)
@@ -407,7 +403,7 @@ async def test_a_sample_is_given_up_after_its_replacements_and_reported_once(
     assert buffer.abandoned == [(first.group, first.sample, InfraFailure.ENGINE.value)]
 
 
-async def test_a_request_without_word_past_its_deadline_is_issued_again(tmp_path: Path, buffer: FakeBuffer) -> None:
+async def test_a_request_without_a_report_past_its_deadline_is_reissued(tmp_path: Path, buffer: FakeBuffer) -> None:
     clock = FakeClock()
     scheduler = make(tmp_path, buffer, clock=clock)
     async with running(scheduler):
@@ -421,7 +417,7 @@ async def test_a_request_without_word_past_its_deadline_is_issued_again(tmp_path
         assert {request.trajectory_id for request in again} == {request.trajectory_id for request in first}
 
 
-async def test_a_task_whose_group_infrastructure_wasted_comes_once_more_and_only_once(
+async def test_a_task_of_a_group_wasted_by_infrastructure_is_repeated_exactly_once(
     tmp_path: Path, buffer: FakeBuffer
 ) -> None:
     scheduler = make(tmp_path, buffer)
@@ -476,7 +472,7 @@ async def test_a_full_disk_ends_the_run_only_when_nothing_is_under_way(tmp_path:
 # -- evaluation ------------------------------------------------------------------------------------------------------
 
 
-async def test_an_evaluation_counts_each_attempt_exactly_once_whatever_fails(
+async def test_an_evaluation_counts_each_attempt_exactly_once_despite_failures(
     tmp_path: Path, buffer: FakeBuffer
 ) -> None:
     scheduler = make(tmp_path, buffer)
@@ -500,7 +496,7 @@ async def test_an_evaluation_counts_each_attempt_exactly_once_whatever_fails(
     assert buffer.abandoned == []
 
 
-async def test_an_evaluation_that_infrastructure_keeps_failing_ends_with_the_last_reason(
+async def test_an_evaluation_with_repeated_infrastructure_failures_ends_with_the_last_reason(
     tmp_path: Path, buffer: FakeBuffer
 ) -> None:
     """Otherwise a run without a working sandbox issues the same requests for ever, and says nothing."""
@@ -523,7 +519,7 @@ async def test_an_evaluation_that_infrastructure_keeps_failing_ends_with_the_las
     assert buffer.abandoned == []
 
 
-async def test_an_evaluation_goes_on_without_a_task_that_fails_itself(tmp_path: Path, buffer: FakeBuffer) -> None:
+async def test_an_evaluation_continues_without_a_faulty_task(tmp_path: Path, buffer: FakeBuffer) -> None:
     """One broken Dockerfile among the held-out tasks would end a run before its first step, or after its last."""
     scheduler = make(tmp_path, buffer)
     plan = EvaluationPlan("before", ("a", "b"), attempts=2, greedy=0, seed=3)
@@ -543,9 +539,7 @@ async def test_an_evaluation_goes_on_without_a_task_that_fails_itself(tmp_path: 
     assert await take(scheduler) == []
 
 
-async def test_an_evaluation_of_nothing_but_tasks_that_fail_themselves_fails(
-    tmp_path: Path, buffer: FakeBuffer
-) -> None:
+async def test_an_evaluation_of_only_faulty_tasks_fails(tmp_path: Path, buffer: FakeBuffer) -> None:
     scheduler = make(tmp_path, buffer)
     with pytest.raises(ExceptionGroup) as caught:  # noqa: PT012  the evaluation ends inside
         async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
@@ -557,7 +551,7 @@ async def test_an_evaluation_of_nothing_but_tasks_that_fail_themselves_fails(
     assert "task_fault: no build" in str(caught.value.exceptions[0])
 
 
-async def test_an_attempt_that_came_in_late_is_not_given_up(tmp_path: Path, buffer: FakeBuffer) -> None:
+async def test_an_attempt_that_arrives_late_is_not_abandoned(tmp_path: Path, buffer: FakeBuffer) -> None:
     scheduler = make(tmp_path, buffer)
     async with asyncio.TaskGroup() as group:
         result = group.create_task(
@@ -572,7 +566,7 @@ async def test_an_attempt_that_came_in_late_is_not_given_up(tmp_path: Path, buff
     assert len(result.result()) == 2
 
 
-async def test_a_late_failure_of_an_evaluation_that_is_over_harms_nothing(tmp_path: Path, buffer: FakeBuffer) -> None:
+async def test_a_failure_reported_after_an_evaluation_has_no_effect(tmp_path: Path, buffer: FakeBuffer) -> None:
     scheduler = make(tmp_path, buffer)
     async with asyncio.TaskGroup() as group:
         result = group.create_task(
@@ -590,7 +584,7 @@ async def _failed_and_taken(scheduler: RolloutScheduler, request: RolloutRequest
     return await until_taken(scheduler)
 
 
-async def test_a_task_that_was_wasted_shortly_before_the_scheduler_died_still_comes_again(
+async def test_a_task_wasted_just_before_a_scheduler_restart_is_still_repeated(
     tmp_path: Path, buffer: FakeBuffer
 ) -> None:
     """The return of a task is durable with the next group only; until then the journal's closing has to tell of it."""
@@ -630,7 +624,7 @@ async def test_a_restarted_scheduler_goes_on_from_the_journal(tmp_path: Path, bu
 # -- what a person gives up -------------------------------------------------------------------------------------------
 
 
-async def test_a_sample_that_is_given_up_is_sent_for_no_more_and_the_journal_knows_why(
+async def test_a_cancelled_sample_is_not_requested_again_and_the_journal_has_the_reason(
     tmp_path: Path, buffer: FakeBuffer
 ) -> None:
     scheduler = make(tmp_path, buffer)
@@ -647,7 +641,7 @@ async def test_a_sample_that_is_given_up_is_sent_for_no_more_and_the_journal_kno
         assert (first.group, first.sample) not in {(each.group, each.sample) for each in await take(scheduler)}
 
 
-async def test_a_group_that_is_given_up_is_replaced_by_another_task(tmp_path: Path, buffer: FakeBuffer) -> None:
+async def test_a_cancelled_group_is_replaced_by_another_task(tmp_path: Path, buffer: FakeBuffer) -> None:
     """By the same one it would be given up for nothing."""
     scheduler = make(tmp_path, buffer)
     async with running(scheduler):

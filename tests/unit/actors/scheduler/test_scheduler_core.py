@@ -100,7 +100,7 @@ class CoreWithJournal:
     step_s=st.floats(0.1, 1e4),
     slack=st.floats(0, 3),
 )
-def test_no_pace_takes_the_lead_above_the_bound_or_below_what_the_weights_have_to_fill(
+def test_the_lead_stays_between_one_publication_and_the_staleness_bound_at_any_pace(
     max_staleness: int, publish: int, group_s: float, step_s: float, slack: float
 ) -> None:
     publish = min(publish, max_staleness)
@@ -112,7 +112,7 @@ def test_no_pace_takes_the_lead_above_the_bound_or_below_what_the_weights_have_t
     assert publish - 1 <= steps_ahead <= max_staleness
 
 
-def test_a_fed_learner_is_not_fed_more() -> None:
+def test_no_groups_open_while_the_learner_has_enough() -> None:
     """Groups that take half a step need half a step's worth under way and one ready; η alone would let four wait."""
     admission = AdmissionLimit(AdmissionMode.ASYNC, 4, 4)
     decision = decide_admission(admission, TUNING, MeasuredTimes(5.0, 10.0), live=10, served_step=0, total_steps=STEPS)
@@ -122,12 +122,12 @@ def test_a_fed_learner_is_not_fed_more() -> None:
 
 
 @pytest.mark.parametrize("mode", [AdmissionMode.SYNC, AdmissionMode.ONE_STEP_OFF])
-def test_the_other_modes_are_what_their_names_say_at_every_pace(mode: AdmissionMode) -> None:
+def test_sync_and_one_step_off_have_a_fixed_lead_at_any_pace(mode: AdmissionMode) -> None:
     admission = AdmissionLimit(mode, PER_STEP, MAX_STALENESS)
     assert allowed_steps_ahead(admission, TUNING, MeasuredTimes(1.0, 100.0)) == admission.max_steps_ahead
 
 
-def test_the_first_groups_to_close_are_not_taken_for_all() -> None:
+def test_the_mean_group_time_is_unknown_until_enough_groups_have_closed() -> None:
     times = GroupTimes(groups_per_step=4)
     for _ in range(7):
         times.add(1.0)
@@ -136,7 +136,7 @@ def test_the_first_groups_to_close_are_not_taken_for_all() -> None:
     assert times.mean_s == 2.0
 
 
-def test_every_opening_says_why() -> None:
+def test_every_group_opening_records_its_reason() -> None:
     scheduler = CoreWithJournal(mode=AdmissionMode.SYNC)
     scheduler.core.set_run_state(TRAINING)
     first, second = scheduler.open()
@@ -152,7 +152,7 @@ def test_every_opening_says_why() -> None:
     assert second.group == 1
 
 
-def test_every_epochs_order_is_told_once_with_what_it_was_made_of() -> None:
+def test_every_epochs_order_is_recorded_once_with_its_inputs() -> None:
     scheduler = CoreWithJournal(mode=AdmissionMode.SYNC, order=TaskOrder.FRONTIER)
     for step in range(3):
         scheduler.core.set_run_state(replace(TRAINING, served_step=step))
@@ -167,7 +167,7 @@ def test_every_epochs_order_is_told_once_with_what_it_was_made_of() -> None:
     assert sorted(second["first"]) == ["a", "b", "c", "d", "e"]
 
 
-def test_what_the_journal_refuses_is_asked_for_again() -> None:
+def test_a_group_refused_by_the_journal_is_planned_again() -> None:
     scheduler = CoreWithJournal()
     scheduler.core.set_run_state(TRAINING)
     plan = scheduler.core.plan_group(1)
@@ -180,7 +180,7 @@ def test_what_the_journal_refuses_is_asked_for_again() -> None:
     assert scheduler.core.plan_group(1) == plan
 
 
-def test_what_fills_no_step_is_opened_again() -> None:
+def test_a_dropped_group_is_replaced() -> None:
     scheduler = CoreWithJournal(mode=AdmissionMode.SYNC)
     scheduler.core.set_run_state(TRAINING)
     assert len(scheduler.open()) == PER_STEP
@@ -191,7 +191,7 @@ def test_what_fills_no_step_is_opened_again() -> None:
 # -- before and after training ---------------------------------------------------------------------------------------
 
 
-def test_no_episode_begins_for_a_group_whose_opening_outlived_the_training() -> None:
+def test_a_group_opened_after_the_end_of_training_starts_no_episode() -> None:
     scheduler = CoreWithJournal()
     scheduler.core.set_run_state(TRAINING)
     plan = scheduler.core.plan_group(1)
@@ -217,7 +217,7 @@ def test_requests_of_an_earlier_scheduler_wait_for_the_training() -> None:
 # -- a person's word ------------------------------------------------------------------------------------------------
 
 
-def test_a_paused_run_hands_out_nothing_and_goes_on_where_it_was() -> None:
+def test_a_paused_run_assigns_no_requests_and_resumes_where_it_was() -> None:
     scheduler = CoreWithJournal()
     scheduler.core.set_run_state(TRAINING)
     scheduler.open(free=SIZE)
@@ -242,7 +242,7 @@ def test_a_draining_run_finishes_its_groups_and_says_when() -> None:
     assert scheduler.last("scheduler.drained") == {"ready": 1}
 
 
-def test_a_bound_on_what_is_in_flight_can_be_moved_while_the_run_goes_on() -> None:
+def test_the_limit_of_requests_in_flight_can_be_changed_during_a_run() -> None:
     scheduler = CoreWithJournal(in_flight=3)
     scheduler.core.set_run_state(TRAINING)
     scheduler.open(free=10)
@@ -255,7 +255,7 @@ def test_a_bound_on_what_is_in_flight_can_be_moved_while_the_run_goes_on() -> No
     assert scheduler.last("scheduler.retuned")["in_flight"] == 5
 
 
-def test_no_tuning_goes_past_the_staleness_bound() -> None:
+def test_tuning_cannot_exceed_the_staleness_bound() -> None:
     admission = AdmissionLimit(AdmissionMode.ASYNC, PER_STEP, MAX_STALENESS)
     assert allowed_steps_ahead(admission, replace(TUNING, max_steps_ahead=50.0), MeasuredTimes()) == MAX_STALENESS
     assert allowed_steps_ahead(admission, replace(TUNING, max_steps_ahead=1.5), MeasuredTimes()) == 1.5
@@ -263,7 +263,7 @@ def test_no_tuning_goes_past_the_staleness_bound() -> None:
         replace(TUNING, in_flight=-1)
 
 
-def test_what_a_person_gives_up_is_sent_for_no_more() -> None:
+def test_cancelled_samples_are_not_requested_again() -> None:
     scheduler = CoreWithJournal()
     scheduler.core.set_run_state(TRAINING)
     plan, other = scheduler.open(free=2 * SIZE)[:2]
@@ -295,8 +295,8 @@ def test_each_lost_request_is_issued_again_until_its_limit() -> None:
     assert scheduler.last("sample.abandoned")["attempts"] == 2
 
 
-def test_no_request_is_passed_for_ever_while_there_is_a_place() -> None:
-    """Else its group has no end: what has been lost goes ahead of what waits, and only so often."""
+def test_every_request_is_assigned_and_replaced_a_limited_number_of_times() -> None:
+    """Otherwise its group would never close: lost requests go first, but only a limited number of times."""
     scheduler = CoreWithJournal()
     scheduler.core.set_run_state(TRAINING)
     scheduler.open()
@@ -309,7 +309,7 @@ def test_no_request_is_passed_for_ever_while_there_is_a_place() -> None:
     assert scheduler.kinds().count("sample.abandoned") == waiting
 
 
-def test_how_often_infrastructure_failed_is_told_at_the_end_of_training_by_the_time_that_attempts_took() -> None:
+def test_failure_rates_by_attempt_duration_are_reported_at_the_end_of_training() -> None:
     scheduler = CoreWithJournal()
     scheduler.core.set_run_state(TRAINING)
     scheduler.open()
@@ -323,7 +323,7 @@ def test_how_often_infrastructure_failed_is_told_at_the_end_of_training_by_the_t
     assert scheduler.last("alert.raised")["name"] == "infra_rates"
 
 
-def test_nobody_is_sent_for_a_sample_that_has_arrived() -> None:
+def test_a_reissued_request_is_withdrawn_when_its_sample_arrives() -> None:
     """Its first attempt was out too long, and came in before anybody took the second."""
     scheduler = CoreWithJournal()
     scheduler.core.set_run_state(TRAINING)
@@ -351,7 +351,7 @@ def test_a_second_attempt_that_fails_after_the_first_has_arrived_is_not_replaced
     assert again.sample not in [request.sample for request in scheduler.core.requests.waiting]
 
 
-def test_nobody_is_sent_for_a_group_that_has_closed() -> None:
+def test_a_failed_request_of_a_closed_group_is_not_reissued() -> None:
     """The journal's word came before its worker's."""
     scheduler = CoreWithJournal(replacements=3)
     scheduler.core.set_run_state(TRAINING)
@@ -363,7 +363,7 @@ def test_nobody_is_sent_for_a_group_that_has_closed() -> None:
     assert scheduler.last("rollout_request.withdrawn")["reason"] == "group_closed"
 
 
-def test_what_runs_on_while_the_scheduler_is_replaced_is_not_run_again() -> None:
+def test_episodes_that_finish_during_a_scheduler_restart_are_not_repeated() -> None:
     scheduler, plan = CoreWithJournal(), GroupPlan(GroupId(0), "a", (1, 2))
     scheduler.core.reopen_groups([JournalOpenGroup(plan, (0, 1))])
     scheduler.core.mark_arrived(plan.rollout_request("run", 0), 0.0)
@@ -372,7 +372,7 @@ def test_what_runs_on_while_the_scheduler_is_replaced_is_not_run_again() -> None
     assert scheduler.core.assign_requests("w#1", 10, 0.0) == []
 
 
-def test_requests_that_the_end_of_training_leaves_are_told_of() -> None:
+def test_requests_dropped_at_the_end_of_training_are_reported() -> None:
     scheduler = CoreWithJournal()
     scheduler.core.set_run_state(TRAINING)
     scheduler.open(free=1)
@@ -381,7 +381,7 @@ def test_requests_that_the_end_of_training_leaves_are_told_of() -> None:
     assert scheduler.last("rollout_request.dropped") == {"requests": SIZE, "reason": "training_over"}
 
 
-def test_ready_groups_that_cannot_be_waiting_any_more_are_forgotten() -> None:
+def test_ready_groups_older_than_the_trained_ones_are_forgotten() -> None:
     """Only under the policy ``wait`` does a step say which groups it takes: otherwise weeks of them would pile up."""
     ledger = StalenessLedger(groups_per_step=1)
     for group in range(20):
@@ -402,7 +402,7 @@ def test_ready_groups_that_cannot_be_waiting_any_more_are_forgotten() -> None:
     running=st.lists(st.integers(0, 9), max_size=8),
     ready=st.lists(st.integers(0, 9), max_size=8),
 )
-def test_a_step_is_bound_by_the_group_that_has_least_time_left(
+def test_a_step_is_bound_by_the_group_with_the_least_time_left(
     groups_per_step: int, running: list[int], ready: list[int]
 ) -> None:
     bound = find_oldest_running_step(running, ready, groups_per_step)

@@ -38,7 +38,7 @@ def records(closings: list[ClosedGroup]) -> dict[str, TaskRecord]:
 
 
 @given(order=st.sampled_from(TaskOrder), seed=st.integers(0, 50), cut=st.integers(0, 23), data=st.data())
-def test_a_resumed_cursor_goes_on_as_if_nothing_had_happened(
+def test_a_restored_sampler_draws_the_same_tasks_as_an_uninterrupted_one(
     order: TaskOrder, seed: int, cut: int, data: st.DataObject
 ) -> None:
     """Whatever the order, whatever closed before or after the state was saved."""
@@ -91,7 +91,7 @@ def test_the_listed_order_keeps_families_in_rotation() -> None:
     assert taken[5:] == [*TASKS[start:], *TASKS[:start]]
 
 
-def test_the_frontier_comes_first() -> None:
+def test_frontier_order_puts_partly_solved_tasks_first() -> None:
     """Tasks that the policy always or never solves teach it nothing, and come last."""
     sampler = TaskSampler(TASKS, 0, TaskOrder.FRONTIER)
     shares = {"a": 1.0, "b": 0.25, "c": 0.5, "d": 0.0, "e": 0.6}
@@ -100,8 +100,8 @@ def test_the_frontier_comes_first() -> None:
     assert take(sampler, len(TASKS))[:3] == ["c", "e", "b"]
 
 
-def test_a_task_whose_episodes_were_all_lost_stands_among_those_that_were_never_tried() -> None:
-    """Else the next epoch divides by none of them, and the scheduler ends."""
+def test_a_task_with_only_lost_episodes_is_ordered_like_an_untried_one() -> None:
+    """Otherwise the next epoch's order would divide by zero episodes, and the scheduler would end."""
     sampler = TaskSampler(TASKS, 0, TaskOrder.FRONTIER)
     for seq, task in enumerate(take(sampler, len(TASKS)), start=1):
         sampler.record_closing(ClosedGroup(seq, GroupId(seq - 1), task, GroupOutcome.TOO_FEW_MEMBERS, 2, {}))
@@ -113,7 +113,7 @@ def test_group_ids_are_never_used_twice() -> None:
     assert [sampler.draw_task()[0] for _ in range(12)] == list(range(12))
 
 
-def test_a_task_comes_back_first_and_only_once() -> None:
+def test_a_task_of_a_wasted_group_is_drawn_next_and_only_once_more() -> None:
     sampler = TaskSampler(TASKS, 0, TaskOrder.LISTED)
     first = sampler.draw_task()[1]
     assert sampler.record_closing(closing(1, first, GroupOutcome.TOO_FEW_MEMBERS))
@@ -124,7 +124,7 @@ def test_a_task_comes_back_first_and_only_once() -> None:
 
 
 @pytest.mark.parametrize("returned", [0, 1, 2])
-def test_a_task_whose_group_was_not_opened_is_the_next_still(returned: int) -> None:
+def test_a_task_of_an_unopened_group_is_drawn_next(returned: int) -> None:
     """And what was to come after it does, whether it comes again for a group that was wasted or not."""
     first, sampler = TaskSampler(TASKS, 0, TaskOrder.LISTED), TaskSampler(TASKS, 0, TaskOrder.LISTED)
     for each in (first, sampler):
@@ -136,7 +136,7 @@ def test_a_task_whose_group_was_not_opened_is_the_next_still(returned: int) -> N
     assert take(sampler, 4) == take(first, 4)
 
 
-def test_other_tasks_than_the_first_starts_are_refused() -> None:
+def test_a_resume_with_different_tasks_is_refused() -> None:
     sampler = TaskSampler(TASKS, 0, TaskOrder.LISTED)
     sampler.draw_task()
     with pytest.raises(UserError, match="differ from those that it began with"):

@@ -73,7 +73,7 @@ def test_prompt_and_deltas_are_the_ids_of_the_whole_conversation(
 
 
 @pytest.mark.parametrize("output", ["\u2063probe\u2063", "a<|im_end|>b", "<|im_start|>assistant\n"])
-def test_no_output_can_hide_itself_from_the_conversation(tokenizer: Tokenizer, output: str) -> None:
+def test_tool_output_with_special_tokens_is_encoded_completely(tokenizer: Tokenizer, output: str) -> None:
     chat = ChatFormat(tokenizer)
     first: list[ChatMessage] = [SYSTEM, {"role": "user", "content": "Go."}]
     answer: ChatMessage = {"role": "tool", "content": output}
@@ -82,7 +82,7 @@ def test_no_output_can_hide_itself_from_the_conversation(tokenizer: Tokenizer, o
     assert ids == whole(tokenizer, [*first, {"role": "assistant", "content": "ls"}, answer], None)
 
 
-def test_the_turns_end_is_no_part_of_what_was_said(tokenizer: Tokenizer) -> None:
+def test_the_end_of_turn_token_is_left_out_of_the_decoded_reply(tokenizer: Tokenizer) -> None:
     chat = ChatFormat(tokenizer)
     sampled = tokenizer.encode("done", add_special_tokens=False)
     assert chat.decode_reply([*sampled, chat.turn_end_id]) == chat.decode_reply(sampled) == "done"
@@ -90,9 +90,7 @@ def test_the_turns_end_is_no_part_of_what_was_said(tokenizer: Tokenizer) -> None
 
 
 @pytest.mark.parametrize("tools", [True, False])
-def test_the_first_prompt_names_the_tools_exactly_where_it_is_asked_to(
-    tokenizer: Tokenizer, tmp_path: Path, tools: bool
-) -> None:
+def test_the_first_prompt_lists_tools_only_if_they_are_given(tokenizer: Tokenizer, tmp_path: Path, tools: bool) -> None:
     """An agent that was not taught the calls' form beforehand cannot know it otherwise."""
     cast("PreTrainedTokenizerFast", tokenizer).save_pretrained(tmp_path)
     chat = load_chat_format(str(tmp_path), SHELL_ONLY if tools else {})
@@ -102,7 +100,9 @@ def test_the_first_prompt_names_the_tools_exactly_where_it_is_asked_to(
     assert prompt.endswith("<|im_start|>user\nGo.<|im_end|>\n<|im_start|>assistant\n")
 
 
-def test_a_turn_ends_as_the_template_says_whatever_ends_a_text(tokenizer: Tokenizer, base_tokenizer: Tokenizer) -> None:
+def test_a_turn_ends_with_the_templates_token_even_if_the_tokenizers_eos_differs(
+    tokenizer: Tokenizer, base_tokenizer: Tokenizer
+) -> None:
     chat, base = ChatFormat(tokenizer), ChatFormat(base_tokenizer)
     answer: list[ChatMessage] = [{"role": "tool", "content": "out"}]
     assert base.tokenizer.decode([base.turn_end_id], skip_special_tokens=False) == END_OF_TURN
@@ -133,7 +133,7 @@ def test_a_turn_ends_as_the_template_says_whatever_ends_a_text(tokenizer: Tokeni
         ("{% for m in messages %}{{ m.content }}<|im_end|>{% endfor %}", TOOLS, "set agent.tools = false"),
     ],
 )
-def test_a_template_that_no_agent_can_work_with_is_refused_with_the_remedy(
+def test_an_unusable_template_is_refused_with_the_remedy(
     tokenizer: Tokenizer, template: str, tools: list[dict[str, object]] | None, says: str
 ) -> None:
     with pytest.raises(UserError, match=says) as caught:
@@ -141,7 +141,7 @@ def test_a_template_that_no_agent_can_work_with_is_refused_with_the_remedy(
     assert "\n" not in str(caught.value)
 
 
-def test_what_a_template_refuses_is_said_with_its_own_reason(tokenizer: Tokenizer) -> None:
-    """Else a harness that sends such messages is answered as if the gateway were broken."""
+def test_messages_refused_by_a_template_are_reported_with_its_reason(tokenizer: Tokenizer) -> None:
+    """Otherwise a harness that sends such messages would be answered as if the gateway were broken."""
     with pytest.raises(UserError, match="refuses messages of user, assistant: no assistants"):
         ChatFormat(templated(tokenizer, "{{ raise_exception('no assistants') }}"))

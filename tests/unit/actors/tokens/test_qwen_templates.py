@@ -120,7 +120,7 @@ CASES = {
 
 @pytest.mark.parametrize("kind", [AgentKind.HERMES, AgentKind.BASH])
 @pytest.mark.parametrize(("template", "thinking", "thought", "thoughts"), CASES.values(), ids=CASES)
-async def test_thirty_turns_each_go_on_from_every_token_before(
+async def test_each_of_thirty_turns_extends_all_previous_tokens(
     bare: Tokenizer, template: str, thinking: ThinkingMode, thought: str, thoughts: int, kind: AgentKind
 ) -> None:
     settings = AgentTable(kind=kind, thinking=thinking).make_spec()
@@ -166,7 +166,7 @@ async def test_thirty_turns_each_go_on_from_every_token_before(
         assert model.prompts[-1] == tokenizer.encode(rendered, add_special_tokens=False)
 
 
-async def test_a_history_that_is_rendered_anew_is_the_templates_and_trains_thoughts_that_it_drops(
+async def test_a_rerendered_history_follows_the_template_and_trains_thoughts_that_it_drops(
     bare: Tokenizer,
 ) -> None:
     """Qwen3's template drops the thoughts of turns before a user's message: each is trained where it was sampled."""
@@ -213,7 +213,7 @@ def conversation(opening: list[ChatMessage], say: Callable[[int], str], kind: Ag
 
 
 @pytest.mark.parametrize(("thinking", "ends"), [(None, ""), (True, ""), (False, EMPTY)])
-def test_thinking_is_turned_off_by_an_empty_thought_in_every_prompt(
+def test_disabled_thinking_puts_an_empty_thought_in_every_prompt(
     bare: Tokenizer, thinking: bool | None, ends: str
 ) -> None:
     chat = ChatFormat(qwen(bare, "qwen3"), thinking=thinking)
@@ -223,13 +223,13 @@ def test_thinking_is_turned_off_by_an_empty_thought_in_every_prompt(
     assert delta.endswith(f"</tool_response><|im_end|>\n<|im_start|>assistant\n{ends}")
 
 
-def test_a_template_that_knows_of_no_thinking_is_refused_where_it_is_told_to(bare: Tokenizer) -> None:
-    """Else a run that was to think, or not to, does as it likes and nobody knows."""
+def test_a_thinking_setting_is_refused_for_a_template_without_thinking(bare: Tokenizer) -> None:
+    """Otherwise a run's thinking setting would be ignored without notice."""
     with pytest.raises(UserError, match=r"leave agent\.thinking out"):
         ChatFormat(qwen(bare, "qwen3_instruct_2507"), thinking=False)
 
 
-def test_no_think_is_the_last_word_of_the_system_message() -> None:
+def test_no_think_is_the_last_line_of_the_system_message() -> None:
     """SETA's place for it."""
     first, *_ = make_agent(AgentTable(thinking=ThinkingMode.NO_THINK).make_spec()).opening_messages(TASK)
     assert first == {"role": "system", "content": "Use the shell.\n/no_think"}
@@ -239,7 +239,7 @@ def test_no_think_is_the_last_word_of_the_system_message() -> None:
     assert only == {"role": "system", "content": "/no_think"}
 
 
-def test_calls_in_thoughts_that_the_prompt_opened_are_not_made(bare: Tokenizer) -> None:
+def test_calls_in_a_thought_opened_by_the_prompt_are_not_run(bare: Tokenizer) -> None:
     chat = ChatFormat(qwen(bare, "opening"))
     assert chat.reply_prefix == "<think>\n"
     agent = make_agent(AgentTable().make_spec())

@@ -23,7 +23,7 @@ def decoded(made: SegmentTree) -> tuple[Segment, ...]:
 
 
 @given(STEPS)
-def test_every_sampled_token_has_loss_once_behind_the_very_prompt_that_it_was_sampled_from(
+def test_every_sampled_token_has_loss_once_after_the_prompt_it_was_sampled_from(
     steps: list[tuple[int, int, list[int], list[int]]],
 ) -> None:
     """Prompts that begin as an earlier turn does, up to anywhere in it, and go on otherwise or alike."""
@@ -44,7 +44,7 @@ def test_every_sampled_token_has_loss_once_behind_the_very_prompt_that_it_was_sa
         assert len(turn) >= len(reply)
 
 
-def test_a_turn_says_what_its_observation_came_of() -> None:
+def test_an_observation_turn_names_its_tool() -> None:
     made = SegmentTree()
     made.add_reply([2, 2], make_reply([3], 1), ObservationSource(), malformed=False)
     made.add_reply([2, 2, 3, 4, 4], make_reply([3], 2), ObservationSource("shell_exec", 7, 5.0), malformed=True)

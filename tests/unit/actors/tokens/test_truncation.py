@@ -23,7 +23,7 @@ def tokenizer() -> Tokenizer:
 
 @settings(deadline=None)
 @given(text=TEXT, most=st.integers(32, 200))
-def test_an_observation_has_at_most_so_many_tokens_and_keeps_both_ends(
+def test_a_truncated_observation_keeps_both_ends_within_its_token_limit(
     tokenizer: Tokenizer, text: str, most: int
 ) -> None:
     made = truncate_text(tokenizer, text, most)
@@ -37,18 +37,18 @@ def test_an_observation_has_at_most_so_many_tokens_and_keeps_both_ends(
     assert text.endswith(end)
 
 
-def test_what_is_left_out_is_said() -> None:
+def test_truncated_text_states_the_number_of_tokens_left_out() -> None:
     assert truncate_text(FakeTokenizer(), "a" * 50 + "b" * 50, 44) == "aaaaaaa\n... [86 tokens left out] ...\nbbbbbbb"
     assert truncate_text(FakeTokenizer(), "short", 44) == "short"
 
 
-def test_a_character_of_many_tokens_is_whole_or_gone(tokenizer: Tokenizer) -> None:
+def test_a_character_of_several_tokens_is_kept_or_dropped_whole(tokenizer: Tokenizer) -> None:
     text = "🦀" * 200
     assert "\ufffd" not in truncate_text(tokenizer, text, 64)
 
 
 @given(st.lists(st.integers(0, 9), max_size=80), st.integers(8, 60))
-def test_a_prompt_without_its_middle_is_full_and_begins_and_ends_as_it_did(ids: list[int], most: int) -> None:
+def test_a_prompt_with_dropped_middle_fills_its_limit_and_keeps_both_ends(ids: list[int], most: int) -> None:
     """OpenClaw's: three tenths of the room for the first tokens, the rest for the last."""
     mark = [-1, -2]
     made = drop_middle(ids, most, head_share=0.3, mark=mark)

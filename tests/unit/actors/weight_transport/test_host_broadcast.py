@@ -72,7 +72,7 @@ async def test_every_host_has_the_version_after_one_broadcast(tmp_path: Path) ->
 
 
 @pytest.mark.usefixtures("small_chunks")
-async def test_a_host_that_is_gone_is_waited_for_no_more(tmp_path: Path) -> None:
+async def test_a_broadcast_does_not_wait_for_a_removed_host(tmp_path: Path) -> None:
     hosts = BroadcastHosts(tmp_path, 2)
     await hosts.source.set_host_count(1)
     published = hosts.publish(1)
@@ -93,7 +93,7 @@ async def test_a_host_whose_neighbour_never_asks_fetches_by_itself(
     assert "before this host joined" in str(late["why"])
 
 
-async def test_what_does_not_arrive_as_published_is_fetched_again(
+async def test_a_version_damaged_in_the_broadcast_is_fetched_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def damaging(member: host_broadcast.BroadcastMember) -> None:
@@ -123,7 +123,7 @@ async def test_a_sender_that_ends_in_the_middle_is_an_error_to_those_who_receive
     assert "failed" in str(hosts.events(0, "weights.full_fetch")[0]["why"])
 
 
-async def test_each_host_of_a_round_has_a_rank_of_its_own() -> None:
+async def test_each_host_of_a_broadcast_has_a_distinct_rank() -> None:
     gathering = BroadcastBarrier(WeightVersion(1), 3, 1)
     assert sorted(await asyncio.gather(*(gathering.wait_for_all() for _ in range(3)))) == [1, 2, 3]
     with pytest.raises(HostBroadcastFailed):

@@ -115,7 +115,7 @@ def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CacheHosts:
     return CacheHosts(tmp_path)
 
 
-async def test_only_what_changed_is_sent_and_the_copy_is_bit_for_bit(hosts: CacheHosts) -> None:
+async def test_only_changes_are_sent_and_the_copy_is_bitwise_equal(hosts: CacheHosts) -> None:
     hosts.check(await hosts.host.fetch_version(hosts.publish(1), NO_VERSION))
     hosts.check(await hosts.host.fetch_version(hosts.publish(2), WeightVersion(1)))
     first, second = hosts.events("weights.copied")
@@ -132,7 +132,7 @@ async def test_a_host_fetches_once_for_all_of_its_engines(hosts: CacheHosts) -> 
     assert len(hosts.network.plans) == 1
 
 
-async def test_what_one_engine_is_given_alone_is_there_while_the_others_go_on(hosts: CacheHosts) -> None:
+async def test_a_version_pinned_for_one_engine_stays_while_others_move_on(hosts: CacheHosts) -> None:
     """Its server reads it when it starts, which takes longer than steps, and again where it dies."""
     published = hosts.publish(1)
     await hosts.host.fetch_version(published, NO_VERSION)
@@ -148,9 +148,7 @@ async def test_what_one_engine_is_given_alone_is_there_while_the_others_go_on(ho
     assert not hosts.events("weights.full_fetch")
 
 
-async def test_nobody_waits_for_what_one_engine_is_given_alone(
-    hosts: CacheHosts, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_pinned_fetch_does_not_delay_other_fetches(hosts: CacheHosts, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second, requested, go_on = hosts.publish(1), hosts.publish(2), asyncio.Event(), asyncio.Event()
     plan = hosts.network.plan_transfer
 
@@ -171,7 +169,7 @@ async def test_nobody_waits_for_what_one_engine_is_given_alone(
     assert len(hosts.network.plans) == 3, "a copy that was refused is trusted"
 
 
-async def test_the_runs_model_comes_to_a_host_that_has_no_way_to_it(hosts: CacheHosts) -> None:
+async def test_the_base_model_is_copied_to_a_host_without_access_to_it(hosts: CacheHosts) -> None:
     """Its tokenizer, and the shapes that every version must have, are read on each host."""
     published = Path(hosts.publish(1).path)
     (published / "tokenizer.json").write_text("{}" * 20_000)
@@ -184,7 +182,7 @@ async def test_the_runs_model_comes_to_a_host_that_has_no_way_to_it(hosts: Cache
     assert contents(model)
 
 
-async def test_a_model_that_came_damaged_is_not_there(hosts: CacheHosts) -> None:
+async def test_a_model_damaged_in_transfer_is_not_stored(hosts: CacheHosts) -> None:
     published = hosts.publish(1)
     hosts.network.damages = 1
     with pytest.raises(WeightCopyError, match="arrived damaged"):
@@ -199,7 +197,7 @@ async def test_a_version_that_this_host_never_saw_is_skipped(hosts: CacheHosts) 
     assert hosts.network.plans[-1].base == 1
 
 
-async def test_without_a_common_base_everything_is_sent_and_said_so(hosts: CacheHosts) -> None:
+async def test_without_a_common_base_the_whole_version_is_sent_and_reported(hosts: CacheHosts) -> None:
     await hosts.host.fetch_version(hosts.publish(1), NO_VERSION)
     shutil.rmtree(hosts.learner / "v1")
     hosts.check(await hosts.host.fetch_version(hosts.publish(2), WeightVersion(1)))
@@ -207,22 +205,22 @@ async def test_without_a_common_base_everything_is_sent_and_said_so(hosts: Cache
     assert event["why"] == "the learner's host no longer has any of 0.1"
 
 
-async def test_a_base_that_the_learners_host_forgets_meanwhile_is_no_base(hosts: CacheHosts) -> None:
+async def test_a_base_removed_from_the_learners_host_causes_a_full_fetch(hosts: CacheHosts) -> None:
     await hosts.host.fetch_version(hosts.publish(1), NO_VERSION)
     hosts.network.forgets = hosts.learner / "v1"
     hosts.check(await hosts.host.fetch_version(hosts.publish(2), WeightVersion(1)))
     assert len(hosts.events("weights.full_fetch")) == 1
 
 
-async def test_a_copy_that_was_damaged_is_no_base(hosts: CacheHosts) -> None:
-    """Else the damage would be carried on into every later version."""
+async def test_a_damaged_copy_is_not_used_as_a_base(hosts: CacheHosts) -> None:
+    """Otherwise the damage would be carried into every later version."""
     await hosts.host.fetch_version(hosts.publish(1), NO_VERSION)
     damage(hosts.copied / "v1")
     hosts.check(await hosts.host.fetch_version(hosts.publish(2), WeightVersion(1)))
     assert "another base" in str(hosts.events("weights.full_fetch")[0]["why"])
 
 
-async def test_a_delta_damaged_on_its_way_is_found_and_everything_is_sent(hosts: CacheHosts) -> None:
+async def test_a_delta_damaged_in_transfer_is_detected_and_the_whole_version_sent(hosts: CacheHosts) -> None:
     await hosts.host.fetch_version(hosts.publish(1), NO_VERSION)
     hosts.network.damages = 1
     hosts.check(await hosts.host.fetch_version(hosts.publish(2), WeightVersion(1)))
@@ -230,14 +228,14 @@ async def test_a_delta_damaged_on_its_way_is_found_and_everything_is_sent(hosts:
     assert [plan.base for plan in hosts.network.plans] == [NO_VERSION, 1, NO_VERSION]
 
 
-async def test_a_version_in_other_files_than_its_base_comes_whole(hosts: CacheHosts) -> None:
+async def test_a_version_split_into_other_files_than_its_base_is_copied_correctly(hosts: CacheHosts) -> None:
     await hosts.host.fetch_version(hosts.publish(1), NO_VERSION)
     hosts.shard_bytes = 1_000_000
     hosts.check(await hosts.host.fetch_version(hosts.publish(2), WeightVersion(1)))
     assert not hosts.events("weights.full_fetch")
 
 
-async def test_of_a_version_that_does_not_come_whole_nothing_is_left(hosts: CacheHosts) -> None:
+async def test_an_incompletely_copied_version_leaves_no_files(hosts: CacheHosts) -> None:
     await hosts.host.fetch_version(hosts.publish(1), NO_VERSION)
     hosts.network.damages = 1_000
     with pytest.raises(WeightCopyError, match="arrived damaged"):
@@ -245,7 +243,7 @@ async def test_of_a_version_that_does_not_come_whole_nothing_is_left(hosts: Cach
     assert [path.name for path in hosts.copied.iterdir()] == ["v1"]
 
 
-async def test_files_that_are_not_what_the_manifest_says_never_become_a_copy(hosts: CacheHosts) -> None:
+async def test_files_that_differ_from_the_manifest_are_not_stored(hosts: CacheHosts) -> None:
     manifest = hosts.publish(1)
     damage(hosts.learner / "v1")
     with pytest.raises(WeightCopyError, match="has digest"):
@@ -268,7 +266,7 @@ def small_disk(hosts: CacheHosts) -> Iterator[CacheHosts]:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a tmpfs")
-async def test_a_full_disk_costs_a_version_and_nothing_that_is_served(small_disk: CacheHosts) -> None:
+async def test_a_full_disk_fails_one_version_and_keeps_the_served_copy(small_disk: CacheHosts) -> None:
     hosts = small_disk
     hosts.check(await hosts.host.fetch_version(hosts.publish(1), NO_VERSION))
     new = hosts.publish(2)
@@ -280,7 +278,7 @@ async def test_a_full_disk_costs_a_version_and_nothing_that_is_served(small_disk
     hosts.check(await hosts.host.fetch_version(new, WeightVersion(1)))
 
 
-async def test_copies_go_when_every_engine_serves_a_later_one(hosts: CacheHosts) -> None:
+async def test_copies_are_removed_when_every_engine_serves_a_later_version(hosts: CacheHosts) -> None:
     for version, served in ((1, NO_VERSION), (2, WeightVersion(1)), (3, WeightVersion(1)), (4, WeightVersion(3))):
         await hosts.host.fetch_version(hosts.publish(version), served)
     assert sorted(path.name for path in hosts.copied.iterdir()) == ["v3", "v4"]

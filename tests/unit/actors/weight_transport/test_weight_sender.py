@@ -14,7 +14,7 @@ from actors.weight_transport.sender import WeightSender
 from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
 
 
-async def test_a_version_whose_folder_is_gone_is_refused_by_name(tmp_path: Path) -> None:
+async def test_a_version_without_its_folder_is_refused_by_name(tmp_path: Path) -> None:
     sender = WeightSender("127.0.0.1", "cpu")
     gone = WeightManifest(WeightVersion(3), 3, NO_VERSION, str(tmp_path / "v3"), "", 0, 0)
     with pytest.raises(InvalidWeights, match="v3"):

@@ -176,10 +176,10 @@ async def test_stop_waits_for_work_that_was_cancelled_before(
     assert told_by_worker(tmp_path) == [("trajectory.acknowledged", "train-g000001-s07")]
 
 
-async def test_an_episode_that_is_given_up_is_told(
+async def test_a_cancelled_episode_is_reported(
     made: RolloutWorker, scheduler: RequestScheduler, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Else it runs for ever on the page."""
+    """Otherwise the monitor's page would show it as running forever."""
     begun = asyncio.Event()
 
     async def endless(*_: object) -> Trajectory:
@@ -197,7 +197,7 @@ async def test_an_episode_that_is_given_up_is_told(
     assert ("episode.cancelled", "train-g000001-s00-a0") in told_by_worker(tmp_path)
 
 
-async def test_only_the_episode_that_a_person_gives_up_ends(
+async def test_cancelling_one_episode_ends_only_that_one(
     made: RolloutWorker, scheduler: RequestScheduler, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     begun: list[int] = []
@@ -220,7 +220,7 @@ async def test_only_the_episode_that_a_person_gives_up_ends(
         await made.stop()
 
 
-async def test_a_request_that_comes_after_the_stop_is_not_begun(
+async def test_a_request_that_arrives_after_the_stop_is_not_started(
     made: RolloutWorker, scheduler: RequestScheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody would cancel its episode."""
@@ -239,10 +239,10 @@ async def test_a_request_that_comes_after_the_stop_is_not_begun(
     assert begun == []
 
 
-async def test_one_that_is_told_to_run_again_is_another_incarnation(
+async def test_a_worker_that_runs_again_registers_as_a_new_incarnation(
     made: RolloutWorker, scheduler: RequestScheduler
 ) -> None:
-    """Else the scheduler waits for what the first one held."""
+    """Otherwise the scheduler would wait for the requests that the first incarnation held."""
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         run = group.create_task(made.run({}))
         await scheduler.requested.wait()
@@ -257,7 +257,7 @@ async def test_one_that_is_told_to_run_again_is_another_incarnation(
     assert first != second
 
 
-async def test_one_that_is_told_again_while_it_works_goes_on_with_what_it_is_at(
+async def test_a_second_run_call_to_a_running_worker_joins_the_first(
     made: RolloutWorker, scheduler: RequestScheduler
 ) -> None:
     """A cable that is cut breaks the driver's call and not the work: begun anew beside it, the scheduler would take all
@@ -274,10 +274,10 @@ async def test_one_that_is_told_again_while_it_works_goes_on_with_what_it_is_at(
     assert again.exception() is None
 
 
-async def test_one_whose_work_ended_before_its_stop_says_so_to_who_waits_for_it(
+async def test_a_worker_that_ended_before_its_stop_raises_an_error_in_joined_calls(
     made: RolloutWorker, scheduler: RequestScheduler
 ) -> None:
-    """Else nobody tells it to work again."""
+    """Otherwise it would never be told to run again."""
     async with asyncio.timeout(60):
         async with asyncio.TaskGroup() as group:
             run = group.create_task(made.run({}))
@@ -297,7 +297,7 @@ async def raised_by(call: Awaitable[None]) -> BaseException | None:
     return None
 
 
-async def test_one_that_never_worked_stops_at_once(made: RolloutWorker) -> None:
+async def test_a_worker_that_never_ran_stops_at_once(made: RolloutWorker) -> None:
     async with asyncio.timeout(60):
         await made.stop()
 
@@ -324,7 +324,7 @@ def fails_with(error: Exception) -> Callable[..., Any]:
         (ZeroDivisionError("a defect"), InfraFailure.UNEXPECTED),
     ],
 )
-async def test_a_failed_episode_costs_its_request_and_is_blamed_on_what_failed(
+async def test_a_failed_episode_is_reported_with_the_failure_of_its_cause(
     made: RolloutWorker,
     scheduler: RequestScheduler,
     monkeypatch: pytest.MonkeyPatch,
@@ -345,7 +345,7 @@ async def test_a_failed_episode_costs_its_request_and_is_blamed_on_what_failed(
         await made.stop()
 
 
-async def test_each_finished_episode_is_reported_and_only_what_is_durable_as_acknowledged(
+async def test_each_finished_episode_is_reported_and_only_durable_ones_as_acknowledged(
     made: RolloutWorker, scheduler: RequestScheduler, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     async def episode(_: EpisodeRunner, rollout_request: RolloutRequest, task: Task) -> Trajectory:
@@ -404,7 +404,7 @@ async def test_training_episodes_have_the_runs_reward_and_evaluations_ask_no_jud
     assert (evaluated.reward.total, "judge_down" in evaluated.reward.parts) == (-1.0, False)
 
 
-async def test_what_was_graded_is_not_lost_for_a_sandbox_that_is_slow_to_end(tmp_path: Path) -> None:
+async def test_a_graded_episode_is_kept_if_its_sandbox_is_slow_to_end(tmp_path: Path) -> None:
     sandboxes = LocalSandboxSource(cast("SandboxPool", FakeWorkerPool(cast("PoolSettings", None))))
     episodes = runner(BINARY_REWARD, sandboxes, tmp_path)
     async with (

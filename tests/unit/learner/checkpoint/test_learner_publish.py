@@ -31,14 +31,14 @@ def publish(base: Path, weights=(WEIGHT,)):
     )
 
 
-def test_its_config_names_the_type_that_its_weights_have(base):
+def test_the_published_config_names_the_dtype_of_the_weights(base):
     """transformers loads them as what is named."""
     made = Path(publish(base).path)
     assert json.loads((made / "config.json").read_text()) == {"hidden_size": 8, "torch_dtype": "float32"}
     assert load_file(made / "model.safetensors")["weight"].dtype is torch.float32
 
 
-def test_what_is_written_into_it_leaves_the_base_as_it_was(base):
+def test_writing_into_a_published_folder_leaves_the_base_model_unchanged(base):
     before = {path.name: path.read_bytes() for path in base.iterdir()}
     made = Path(publish(base).path)
     for name in ("config.json", "tokenizer.json"):
@@ -46,7 +46,7 @@ def test_what_is_written_into_it_leaves_the_base_as_it_was(base):
     assert {path.name: path.read_bytes() for path in base.iterdir()} == before
 
 
-def test_nothing_is_left_of_one_that_failed(base):
+def test_a_failed_publication_leaves_no_files(base):
     def broken():
         yield WEIGHT
         raise OSError("no space")

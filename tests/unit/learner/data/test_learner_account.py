@@ -50,7 +50,7 @@ def test_every_sampled_token_is_counted_by_age_turn_and_length() -> None:
     assert found.share_by_decile == (), "three trajectories have no tenths"
 
 
-def test_the_trained_share_is_told_by_tenths_of_length() -> None:
+def test_the_trained_share_is_reported_by_length_decile() -> None:
     batch = [_trajectory([5] * length) for length in range(19, 0, -1)] + [_trajectory([0] * 10 + [5] * 10)]
     lineage = _chain(6)
     verdicts = [

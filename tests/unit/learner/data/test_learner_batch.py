@@ -106,7 +106,7 @@ def test_stale_policies(lineage, policy, denominator, trained):
     )
 
 
-def test_turns_that_weights_changed_under_are_counted(lineage):
+def test_turns_during_which_weights_changed_are_counted(lineage):
     turns = tuple(
         Turn(TurnKind.MODEL, at, at + 1, key_version=5, mixed_prefix=mixed, server_switches=cuts)
         for at, (mixed, cuts) in enumerate([(False, 0), (True, 0), (True, 2)], start=1)
@@ -127,7 +127,7 @@ def test_the_tokens_of_a_batch_are_counted_by_age(lineage):
     assert sum(batch.staleness_histogram) == batch.metrics["trained_tokens"]
 
 
-def test_baseline_counts_members_without_a_token_left(lineage):
+def test_the_baseline_includes_members_without_remaining_tokens(lineage):
     """A trajectory that is too old to train still says how hard the task is."""
     payload = [encoded(0, 1.0, segment([0, 1], 5)), encoded(1, 0.0, segment([0, 1], 0))]
     batch = read_batch(payload, lineage, WeightVersion(5), settings())
@@ -136,7 +136,7 @@ def test_baseline_counts_members_without_a_token_left(lineage):
     assert total_weight(batch) == 0.5, "the token that is too old keeps its half of the mean"
 
 
-def test_segment_sees_its_parents_tokens(lineage):
+def test_a_segment_has_its_parents_tokens_as_context(lineage):
     """A harness that forks a conversation: the branch is trained in the context that it had."""
     payload = [
         encoded(0, 1.0, segment([0, 1, 0, 1], 5, first=10), segment([0, 1], 5, first=50, parent=0, offset=2)),
@@ -165,7 +165,7 @@ def _trained_tokens(batch):
 
 
 @given(st.data(), st.sampled_from(StaleTokenPolicy), st.sampled_from(LossAggregation))
-def test_cutting_a_linear_episode_into_segments_changes_nothing_that_is_trained(data, policy, aggregation):
+def test_splitting_a_linear_episode_into_segments_does_not_change_the_batch(data, policy, aggregation):
     """A harness that hands its history over in pieces trains the same sequences, with the same weight in the mean: else
     a sequence's ratio would depend on how it was cut, and every piece would compute what precedes it again."""
     lineage = Lineage()
@@ -205,7 +205,7 @@ def test_cutting_a_linear_episode_into_segments_changes_nothing_that_is_trained(
     )
 
 
-def test_nothing_predicts_the_first_token_of_all(lineage):
+def test_a_first_token_without_a_prompt_is_weighted_but_not_trained(lineage):
     """A harness that sampled without a prompt: its first token is in the mean, and cannot be trained."""
     batch = read_batch(
         [encoded(0, 1.0, segment([1, 1, 1], 5)), encoded(1, 0.0, segment([1], 5))],
@@ -225,7 +225,7 @@ def test_unknown_version_is_an_error(lineage):
         read_batch([encoded(0, 1.0, segment([0, 1], 99))], lineage, WeightVersion(5), settings())
 
 
-def test_supervised_leaves_out_what_nothing_predicts():
+def test_supervised_samples_leave_out_first_tokens():
     ids = np.arange(4, dtype=np.int32)
     found = make_supervised_samples([(ids, np.array([1, 0, 1, 1], np.uint8)), (ids, np.array([1, 0, 0, 0], np.uint8))])
     assert [s.targets.tolist() for s in found] == [[2, 3]]
@@ -249,14 +249,14 @@ def test_a_weighted_batch_has_the_mean_over_its_weighted_tokens():
 
 
 @pytest.mark.parametrize("weight", [-1.0, float("nan"), float("inf")])
-def test_a_weight_that_is_none_is_refused(weight):
+def test_an_invalid_sample_weight_is_refused(weight):
     """A negative one would teach the model to avoid what it is shown, without a bound."""
     with pytest.raises(BadSampleError, match="finite and at least 0"):
         make_supervised_samples([(np.arange(4, dtype=np.int32), np.ones(4, np.uint8))] * 2, [1.0, weight])
 
 
-def test_only_whole_turns_of_the_steps_own_weights_on_their_own_prefix_are_own(lineage):
-    """Else drift would pass for a difference between serving and training."""
+def test_only_turns_sampled_and_prefilled_with_the_current_weights_are_on_policy(lineage):
+    """Otherwise drift would be mistaken for a difference between serving and training."""
     versions = np.array([-1, 5, 5, -1, 5, 4, -1, 5, 5, 4, 4], np.int32)
     mask = (versions >= 0).astype(np.uint8)
     turns = (
@@ -275,12 +275,12 @@ def test_only_whole_turns_of_the_steps_own_weights_on_their_own_prefix_are_own(l
 
 
 @pytest.mark.parametrize("mask", [[0, 1, 1], [0, 1, 0.5, 1], [0, 1, np.nan, 1]])
-def test_a_mask_that_is_none_is_refused(mask):
+def test_an_invalid_loss_mask_is_refused(mask):
     with pytest.raises(BadSampleError, match=r"sequence 0 has token ids \[4\] and a loss mask"):
         make_supervised_samples([(np.arange(4, dtype=np.int32), np.array(mask, np.float32))])
 
 
-def test_a_group_of_one_has_nothing_to_be_compared_with(lineage):
+def test_a_group_of_one_is_refused_for_group_advantages(lineage):
     alone = Trajectory(
         RolloutRequest("run", GroupId(1), 0, 1, "task", 0),
         EpisodeStatus.COMPLETED,

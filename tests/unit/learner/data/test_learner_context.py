@@ -67,7 +67,7 @@ def test_every_query_sees_its_sequence_up_to_itself(lengths, cp):
 
 
 @given(LENGTHS, st.sampled_from([2, 4]))
-def test_there_is_hardly_any_padding(lengths, cp):
+def test_padding_is_small(lengths, cp):
     """Not up to a multiple of 2·cp for every sequence."""
     width = split_micro_batch(whole(lengths), cp, 0).context_shard.width
     assert width <= sum(lengths) / cp + 2 * len(lengths) / cp + 2
@@ -83,7 +83,7 @@ def test_ranks_have_the_same_attention(cp):
     assert max(work) / min(work) < 1.01
 
 
-def test_no_token_with_loss_at_all():
+def test_a_micro_batch_without_loss_tokens_has_no_labels():
     """The filler of a rank without a share."""
     part = split_micro_batch(whole([2], targets_from=1.0), 4, 1)
     assert len(part.labels) == 0

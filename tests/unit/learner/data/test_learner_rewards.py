@@ -37,7 +37,7 @@ def test_the_penalty_comes_before_the_scale():
     assert shape_reward(1.0, 100, shaping) == pytest.approx((1.0 - 0.5 - 0.5) * 10)
 
 
-def test_shares_by_hand():
+def test_loss_weights_equal_hand_computed_ones():
     sampled = [2, 6]
     assert token_loss_weights(sampled, LossAggregation.TOKEN_MEAN) == [1 / 8, 1 / 8]
     assert token_loss_weights(sampled, LossAggregation.SEQUENCE_MEAN) == [1 / 4, 1 / 12]
@@ -85,7 +85,7 @@ def score(own: float, *all_of_them: float) -> float:
     return (own - statistics.mean(all_of_them)) / (statistics.stdev(all_of_them) + 1e-6)
 
 
-def test_step_advantages_compare_turns_of_one_index():
+def test_turn_advantages_compare_turns_with_the_same_index():
     """A good third step of a bad episode is told apart from its first; who has no third step is not compared there."""
     payload = [
         episode(0, 0, 1.0, turns_of(0.0, 0.5, 0.0)),
@@ -104,7 +104,7 @@ def test_step_advantages_compare_turns_of_one_index():
         assert (np.ptp(sample.columns.advantages.reshape(-1, 3), axis=1) == 0).all(), "a turn's tokens are alike"
 
 
-def test_a_turns_reward_is_shaped_with_its_episodes():
+def test_reward_shaping_applies_to_the_sum_of_turn_and_episode_rewards():
     """A bound or a penalty for length holds for what is compared, not for a part of it."""
     payload = [
         episode(0, 0, 1.0, turns_of(3.0)),
@@ -116,8 +116,8 @@ def test_a_turns_reward_is_shaped_with_its_episodes():
     assert found == pytest.approx([score(each, 20.0, 0.0, -5.0) for each in (20.0, 0.0, -5.0)], rel=1e-5)
 
 
-def test_a_control_with_shuffled_rewards_learns_nothing_from_its_turns_either():
-    """Else what a judge gave would still teach, and the control would show no luck."""
+def test_shuffled_rewards_include_turn_rewards():
+    """Otherwise a judge's scores would still train the policy, and the control would not show chance alone."""
     lineage = Lineage()
     lineage.add(WeightVersion(0), 0, NO_VERSION)
     payload = [episode(group, sample, 0.0, turns_of(float(sample))) for group in range(8) for sample in range(2)]
@@ -131,7 +131,7 @@ def test_a_control_with_shuffled_rewards_learns_nothing_from_its_turns_either():
     assert good(shuffle=True) < 8
 
 
-def test_the_metrics_of_a_step_say_what_rewards_were_made_of():
+def test_step_metrics_report_the_mean_of_each_reward_part():
     """A judge that fails every vote is seen in no other figure."""
     request = RolloutRequest("run", GroupId(0), 0, 4, "task", 0)
     made = Trajectory(
@@ -171,7 +171,7 @@ def test_batch_advantages_are_over_all_groups():
     assert found == pytest.approx([score(reward, 5, -5, 0) for reward in (5, -5, 0)], rel=1e-5)
 
 
-def test_a_longer_episode_weighs_as_much_as_a_shorter_where_asked():
+def test_sequence_mean_gives_long_and_short_episodes_equal_weight():
     payload = [episode(0, 0, 1.0, turns_of(0.0)), episode(0, 1, 0.0, turns_of(0.0, 0.0, 0.0))]
     sums = [float(s.columns.weights.sum()) for s in read(payload, aggregation="sequence_mean").samples]
     assert sums == pytest.approx([0.5, 0.5])
@@ -179,7 +179,7 @@ def test_a_longer_episode_weighs_as_much_as_a_shorter_where_asked():
     assert sums == pytest.approx([0.25, 0.75])
 
 
-def test_a_branch_joins_only_where_the_other_ends():
+def test_a_branch_joins_a_sequence_only_at_its_end():
     """Two branches from one point: the first goes on with the trunk, the second is a sequence with a silent prefix."""
     trunk = turns_of(0.0)
     branch = [

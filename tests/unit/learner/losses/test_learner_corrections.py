@@ -74,14 +74,14 @@ def test_minibatches_share_everything_once_and_keep_a_tokens_weight(count, parts
         ({"targets": np.array([1])}, "columns of 2"),
     ],
 )
-def test_samples_that_no_model_can_take(changes, word):
+def test_samples_that_do_not_fit_the_model_are_refused(changes, word):
     """A token above the vocabulary is silently zero on a tensor-parallel rank."""
     check_samples([sample(3)], vocabulary=50, most_tokens=3)
     with pytest.raises(UserError, match=word):
         check_samples([sample(3), replace(sample(3), **changes)], vocabulary=50, most_tokens=3)
 
 
-def test_columns_of_different_lengths():
+def test_columns_of_different_lengths_are_refused():
     with pytest.raises(UserError, match="different shapes"):
         make_token_columns(np.zeros(3), np.zeros(2), 0.5)
 
@@ -110,6 +110,6 @@ def test_columns_of_different_lengths():
         (lambda: RewardShapingSettings(overlong_tokens=5), "shaping.overlong_buffer"),
     ],
 )
-def test_objectives_that_contradict_themselves(make, word):
+def test_contradictory_objectives_are_refused(make, word):
     with pytest.raises((UserError, ValidationError), match=word):
         make()

@@ -115,8 +115,8 @@ def one(gap, advantage, objective=LOSSES["clip"], **more):
 
 @pytest.mark.parametrize("name", EVERY)
 @pytest.mark.parametrize("seed", range(4))
-def test_loss_and_gradient_are_the_papers(name, seed):
-    """Else a run is not of the algorithm that its recipe names."""
+def test_loss_and_gradient_equal_the_published_formulas(name, seed):
+    """Otherwise a run would not use the algorithm that its recipe names."""
     case = for_objective(random_case(seed), EVERY[name])
     result, grad = run(case, EVERY[name])
     assert result.loss.item() == pytest.approx(loss_of(case, EVERY[name]), rel=1e-12)
@@ -124,7 +124,7 @@ def test_loss_and_gradient_are_the_papers(name, seed):
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_every_correction_is_at_work_in_the_cases_above(name):
+def test_every_correction_takes_effect_in_the_random_cases(name):
     """A case in which a bound never holds would say nothing about it."""
     cases = [for_objective(random_case(seed), EVERY[name]) for seed in range(4)]
     plain = make_objective(loss=EVERY[name].policy_loss.loss, tis_cap=EVERY[name].policy_loss.tis_cap)
@@ -259,7 +259,7 @@ def test_the_proximal_policy_moves_with_staleness(staleness):
         assert grad.item() == plain.item()
 
 
-def test_the_gradient_of_k1_is_that_of_its_expectation():
+def test_the_k1_penalty_has_the_gradient_of_its_expectation():
     """log π's own gradient has expectation 0: a penalty with it would be noise.  Summed over the vocabulary, k1's is
     that of KL(π‖ref)."""
     logits = torch.tensor([0.3, -0.5, 1.1], dtype=torch.float64, requires_grad=True)
@@ -326,7 +326,7 @@ def test_metrics_are_their_formulas():
 
 
 @given(st.lists(st.floats(-30, 30), min_size=1, max_size=8))
-def test_effective_sample_sizes_are_shares(gaps):
+def test_effective_sample_sizes_are_fractions(gaps):
     case = [
         [{"behaviour": 0.0, "current": g, "stopped": g, "advantage": 1.0, "weight": 1.0, "staleness": 0}] for g in gaps
     ]

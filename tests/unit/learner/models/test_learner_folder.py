@@ -48,7 +48,7 @@ def write(folder, shape: QwenConfig, shard_bytes: int = 1 << 30):
 
 @pytest.mark.parametrize("tp", [1, 2])
 @pytest.mark.parametrize("family", QWEN_FAMILIES)
-def test_what_ranks_share_is_put_together_again(family, tp):
+def test_joined_shards_of_all_ranks_equal_the_parameters(family, tp):
     """For every parameter, however it is cut."""
     shape, tensors = config(family=QWEN_FAMILIES[family]), dict(weights(config(family=QWEN_FAMILIES[family])))
     layer = {name.removeprefix("model.layers.0."): tensor for name, tensor in tensors.items()}
@@ -60,7 +60,7 @@ def test_what_ranks_share_is_put_together_again(family, tp):
             assert torch.equal(found, expected), name
 
 
-def test_query_key_and_value_of_a_head_stand_together():
+def test_query_key_and_value_of_a_head_are_adjacent():
     """Megatron's order: the query heads of a key head, that key head, its value head."""
     shape = config()
     qkv = layer_weight_mappings(shape)[0]
@@ -69,7 +69,7 @@ def test_query_key_and_value_of_a_head_stand_together():
     assert fused[:, 0].tolist() == [0, 0, 0, 0, 1, 1, 2, 2] * 2
 
 
-def test_one_file_or_several_by_size(tmp_path):
+def test_weights_are_split_into_files_by_size(tmp_path):
     """No more than the stated size is in one file, so that no more of it is in memory."""
     shape = config()
     (tmp_path / "one").mkdir()
@@ -90,8 +90,8 @@ def test_one_file_or_several_by_size(tmp_path):
     check_model_folder(tmp_path / "many", shape)
 
 
-def test_a_shard_is_let_go_before_the_next_begins(tmp_path):
-    """Else a host holds the model twice."""
+def test_each_shard_is_freed_before_the_next_is_written(tmp_path):
+    """Otherwise a host would hold the model twice."""
     shape, alive, most = config(), [], 0
 
     def stream():
@@ -106,7 +106,7 @@ def test_a_shard_is_let_go_before_the_next_begins(tmp_path):
     assert most <= 1000 + 2 * max(hf_tensor_bytes(shape, torch.float32).values())
 
 
-def test_tensors_that_were_not_announced_are_refused(tmp_path):
+def test_undeclared_tensors_are_refused(tmp_path):
     announced = dict(list(hf_tensor_bytes(config(), torch.float32).items())[:-1])
     with pytest.raises(ValueError, match="do not match the given sizes"):
         write_tensors(weights(config()), announced, tmp_path, 1 << 30)
@@ -146,7 +146,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_folder_is_one_sentence(tmp_path, damage):
+def test_a_damaged_folder_is_refused_with_one_sentence(tmp_path, damage):
     shape = config()
     write(tmp_path, shape, shard_bytes=sum(hf_tensor_bytes(shape, torch.float32).values()) // 3 + 200)
     harm, message = DAMAGE[damage]
@@ -164,7 +164,7 @@ def test_a_damaged_folder_is_one_sentence(tmp_path, damage):
         ({"hidden_size": 16, "head_dim": 4}, "has shape"),
     ],
 )
-def test_weights_of_another_model(tmp_path, changes, message):
+def test_weights_of_another_model_are_refused(tmp_path, changes, message):
     write(tmp_path, config())
     with pytest.raises(UserError, match=message):
         check_model_folder(tmp_path, config(**changes))

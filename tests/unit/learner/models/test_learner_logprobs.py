@@ -53,7 +53,7 @@ def test_a_frozen_output_layer_gets_no_gradient(inputs):
 
 
 @pytest.mark.parametrize(("dtype", "atol"), [(torch.float32, 1e-5), (torch.bfloat16, 1e-2)])
-def test_a_buffer_takes_the_weights_gradient_beside_what_it_has(inputs, monkeypatch, dtype, atol):
+def test_the_weight_gradient_is_added_to_the_given_buffer(inputs, monkeypatch, dtype, atol):
     monkeypatch.setattr(learner.models.logprobs, "ROWS", 7)
     *given, labels, upstream = inputs
     buffer = torch.ones(V, H)

@@ -6,7 +6,7 @@ import torch
 from learner.models.reference import CopiedReference
 
 
-def test_the_reference_is_what_was_frozen_and_leaves_no_trace():
+def test_the_reference_equals_the_frozen_weights_and_leaves_the_model_unchanged():
     """A bit that stayed behind would be trained on, and saved."""
     model = torch.nn.Linear(3, 2)
     first = [parameter.detach().clone() for parameter in model.parameters()]

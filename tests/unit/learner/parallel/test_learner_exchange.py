@@ -35,7 +35,7 @@ def whole_attention(query, key, value, queries, keys):
 
 @pytest.mark.parametrize("least", [1, 3, 64])
 @pytest.mark.parametrize(("queries", "keys"), [([7], [7]), ([5], [23]), ([4, 9, 1], [4, 30, 12])])
-def test_blocks_of_queries_give_what_the_whole_gives(monkeypatch, least, queries, keys):
+def test_attention_in_query_blocks_equals_whole_attention(monkeypatch, least, queries, keys):
     monkeypatch.setattr(learner.parallel.context_exchange, "LEAST_QUERIES", least)
     monkeypatch.setattr(learner.parallel.context_exchange, "BAND_PLACES", 1)
     found, expected = inputs(queries, keys), inputs(queries, keys)
@@ -45,7 +45,7 @@ def test_blocks_of_queries_give_what_the_whole_gives(monkeypatch, least, queries
         np.testing.assert_allclose(one.grad, other.grad, atol=1e-12)
 
 
-def test_what_the_gradient_keeps_of_masks_does_not_grow_with_queries_times_keys(monkeypatch):
+def test_masks_saved_for_backward_are_smaller_than_queries_times_keys(monkeypatch):
     monkeypatch.setattr(learner.parallel.context_exchange, "BAND_PLACES", 1)
     queries, keys = [1024], [8192]
     query, key, value = inputs(queries, keys, torch.float32)

@@ -20,7 +20,7 @@ def segment(mask: str, parent: int = -1, offset: int = 0, first: int = 0) -> Seg
                    (Turn(TurnKind.MODEL, 0, len(mask), key_version=3),), parent, offset)  # fmt: skip
 
 
-def test_facts_stand_where_their_tokens_do_in_branches_too() -> None:
+def test_token_records_align_with_their_tokens_also_in_branches() -> None:
     """The third segment goes on behind a part of the first, so it is a sequence with a prefix; the second joins the
     first."""
     segments = (segment("00110"), segment("0101", 0, 5, 5), segment("011", 0, 3, 9))
@@ -44,7 +44,7 @@ def test_facts_stand_where_their_tokens_do_in_branches_too() -> None:
     assert records["mine"].mean_advantage == 2.0
 
 
-def test_a_token_without_loss_has_no_facts() -> None:
+def test_a_token_without_loss_has_no_record() -> None:
     one = segment("0111")
     kept = np.array([0, 1, 0, 1], np.uint8)
     (sample,) = make_samples([one], [kept], [np.zeros(4, np.int32)], [np.ones(4, np.float32)], weight=1.0, origin=0)

@@ -69,16 +69,16 @@ def trajectories(draw: st.DrawFn) -> Trajectory:
 
 @settings(max_examples=60, deadline=None)
 @given(trajectories())
-def test_a_trajectory_comes_back_as_it_was(trajectory: Trajectory) -> None:
+def test_a_trajectory_survives_a_round_trip(trajectory: Trajectory) -> None:
     assert_equal(trajectory, codec.unpack_trajectory(codec.pack_trajectory(trajectory), max_bytes=MAX))
 
 
-def test_the_same_trajectory_has_the_same_digest_and_another_has_another() -> None:
+def test_equal_trajectories_have_equal_digests_and_different_ones_differ() -> None:
     one, again, other = (codec.encode_trajectory(make_trajectory(sampled=n)) for n in (5, 5, 6))
     assert codec.frames_digest(one) == codec.frames_digest(again) != codec.frames_digest(other)
 
 
-def test_nothing_is_copied_on_the_way_out_nor_on_the_way_in() -> None:
+def test_neither_encoding_nor_decoding_copies_arrays() -> None:
     trajectory = make_trajectory(sampled=1000)
     (segment,) = trajectory.segments
     frames = codec.encode_trajectory(trajectory)
@@ -87,7 +87,7 @@ def test_nothing_is_copied_on_the_way_out_nor_on_the_way_in() -> None:
         assert np.shares_memory(getattr(segment, name), getattr(decoded, name))
 
 
-def test_what_repeats_itself_takes_no_room_in_a_blob() -> None:
+def test_repetitive_arrays_are_compressed_in_a_blob() -> None:
     frames = codec.encode_trajectory(make_trajectory(sampled=1000))
     header, versions, tokens, logprobs, mask = map(len, frames)
     blob = codec.pack_frames(frames)
@@ -99,7 +99,7 @@ def test_what_repeats_itself_takes_no_room_in_a_blob() -> None:
         assert not getattr(stored, name).flags.writeable
 
 
-def test_what_does_not_repeat_itself_is_not_copied_out_of_a_blob() -> None:
+def test_incompressible_arrays_are_read_from_a_blob_without_copying() -> None:
     header, versions, _, *others = codec.encode_trajectory(make_trajectory(sampled=1000))
     tokens = np.random.default_rng(0).bytes(len(versions))
     blob = codec.pack_frames([header, versions, tokens, *others])
@@ -107,7 +107,7 @@ def test_what_does_not_repeat_itself_is_not_copied_out_of_a_blob() -> None:
 
 
 @pytest.mark.parametrize("length", [-1, 1, 1 << 20, 1 << 62])
-def test_a_blob_that_promises_another_length_is_refused(length: int) -> None:
+def test_a_blob_with_a_wrong_frame_length_is_refused(length: int) -> None:
     blob = bytearray(codec.pack_trajectory(make_trajectory(sampled=1000)))
     at = 8 + 8  # of its second frame, after magic, count and the first
     (promised,) = LENGTH.unpack_from(blob, at)
@@ -116,19 +116,19 @@ def test_a_blob_that_promises_another_length_is_refused(length: int) -> None:
         codec.unpack_frames(blob, max_bytes=MAX)
 
 
-def test_what_was_checked_cannot_be_written_to_though_its_frames_can() -> None:
+def test_decoded_arrays_are_read_only_even_if_their_frames_are_writable() -> None:
     frames = [memoryview(bytearray(frame)) for frame in codec.encode_trajectory(make_trajectory())]
     (decoded,) = codec.decode_trajectory(frames, max_bytes=MAX).segments
     for name in ARRAYS:
         assert not getattr(decoded, name).flags.writeable
 
 
-def test_what_is_above_the_limit_is_refused_before_it_is_read() -> None:
+def test_a_message_above_the_size_limit_is_refused_unread() -> None:
     with pytest.raises(CodecError, match="above the limit"):
         codec.decode_trajectory([b"x" * 100], max_bytes=99)
 
 
-def test_another_schema_is_named() -> None:
+def test_a_different_schema_version_is_refused_and_named() -> None:
     header, *arrays = codec.encode_trajectory(make_trajectory())
     for foreign in (codec.TRAJECTORY_SCHEMA - 1, 9):
         with pytest.raises(CodecError, match=f"schema {foreign}"):
@@ -141,7 +141,7 @@ def inspected(trajectory: Trajectory) -> codec.TrajectorySummary:
 
 @settings(max_examples=60, deadline=None)
 @given(trajectories())
-def test_a_summary_says_what_the_trajectory_says(trajectory: Trajectory) -> None:
+def test_a_summary_agrees_with_its_trajectory(trajectory: Trajectory) -> None:
     frames = codec.encode_trajectory(trajectory)
     summary = codec.inspect_frames(frames, max_bytes=MAX)
     assert (summary.request, summary.status, summary.reward) == (
@@ -170,25 +170,25 @@ def test_a_summary_says_what_the_trajectory_says(trajectory: Trajectory) -> None
         ({"parent": 0}, "segment 0 has parent 0"),
     ],
 )
-def test_a_trajectory_that_breaks_an_invariant_is_taken_by_nobody(change: dict[str, object], message: str) -> None:
+def test_a_trajectory_that_breaks_an_invariant_is_refused(change: dict[str, object], message: str) -> None:
     with pytest.raises(CodecError, match=message):
         inspected(make_trajectory(segments=(replace(make_segment(), **change),)))
 
 
-def test_a_segment_begins_within_what_precedes_it() -> None:
-    """Else the learner gives the policy another context than the one in which it sampled."""
+def test_a_segment_that_begins_after_the_preceding_tokens_is_refused() -> None:
+    """Otherwise the learner would give the policy another context than the one it sampled in."""
     root, whole = make_segment(), replace(make_segment(), parent=0, offset=8)
     inspected(make_trajectory(segments=(root, whole, replace(make_segment(), parent=1, offset=16))))
     with pytest.raises(CodecError, match="segment 2 begins after 17 tokens, and there are 16"):
         inspected(make_trajectory(segments=(root, whole, replace(make_segment(), parent=1, offset=17))))
 
 
-def test_a_reward_that_is_not_a_number_is_taken_by_nobody() -> None:
+def test_a_nan_reward_is_refused() -> None:
     with pytest.raises(CodecError, match="total"):
         inspected(make_trajectory(reward=float("nan")))
 
 
-def test_turns_without_a_reward_are_written_as_they_were_before_there_were_any() -> None:
+def test_turns_without_rewards_are_encoded_in_the_older_format() -> None:
     """Readers and recorded runs of another age understand each other."""
     made = make_trajectory(1, 0)
     bare = codec.encode_trajectory(made)

@@ -111,12 +111,12 @@ def _assert_holds(count: int, seed: int) -> None:
     assert most <= MEMORY
 
 
-def test_no_damaged_message_gets_through_as_another() -> None:
+def test_no_damaged_message_is_accepted() -> None:
     _assert_holds(2500, seed=0)
 
 
 @pytest.mark.slow
-def test_none_of_two_hundred_thousand_damaged_messages_gets_through_as_another() -> None:
+def test_no_damaged_message_is_accepted_in_two_hundred_thousand_tries() -> None:
     _assert_holds(100_000, seed=1)
 
 
@@ -142,7 +142,9 @@ def _with_turns(**columns: object) -> dict[str, Any]:
         ),
     ],
 )
-def test_a_header_that_is_all_structure_takes_no_more_than_is_promised(make: Callable[[int], dict[str, Any]]) -> None:
+def test_decoding_a_header_of_small_objects_stays_within_the_memory_bound(
+    make: Callable[[int], dict[str, Any]],
+) -> None:
     """Each is of the right types as far as it goes, so that all of it is made before anything is refused."""
     limit = 1 << 22
     arrays: list[Frame] = [b"", b"", b"", b""]
@@ -160,19 +162,19 @@ def test_a_header_that_is_all_structure_takes_no_more_than_is_promised(make: Cal
 
 
 @pytest.mark.parametrize("atom", [b"[", b'{"a":'])
-def test_a_header_that_is_all_depth_is_refused(atom: bytes) -> None:
+def test_a_deeply_nested_header_is_refused(atom: bytes) -> None:
     arrays: list[Frame] = [b"", b"", b"", b""]
     with pytest.raises(CodecError):
         codec.decode_trajectory([seal(b'{"unknown":' + atom * 50_000, arrays), *arrays], max_bytes=1 << 24)
 
 
-def test_a_header_above_its_share_is_refused_unread() -> None:
+def test_a_header_above_its_size_limit_is_refused_unread() -> None:
     limit = 1 << 22
     with pytest.raises(CodecError, match="above its share"):
         codec.decode_trajectory([bytes(limit // 16 + 1), b"", b"", b"", b""], max_bytes=limit)
 
 
-def test_a_header_that_promises_huge_arrays_allocates_nothing() -> None:
+def test_a_header_that_declares_huge_arrays_allocates_nothing() -> None:
     frames: list[Frame] = list(codec.unpack_frames(BLOB))
     lying = bytes(unseal(frames)).replace(b'"length":8', b'"length":9000000000000')
     with pytest.raises(CodecError, match="does not hold"):

@@ -28,7 +28,7 @@ except OSError:
 """
 
 
-def test_a_line_that_did_not_fit_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_line_that_does_not_fit_leaves_no_partial_line(tmp_path: Path) -> None:
     file = tmp_path / "lines"
     subprocess.run([sys.executable, "-c", CHILD, str(file)], check=True, cwd=Path(__file__).parents[4])
     assert file.read_text() == "first\nthird\n"
@@ -36,7 +36,7 @@ def test_a_line_that_did_not_fit_leaves_nothing_behind(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("whole", [b"", b"first\n", b"first\nsecond\n", b"x" * 70_000 + b"\n"])
 @pytest.mark.parametrize("torn", [b"", b"{", b"y" * 200_000])
-def test_what_a_death_left_of_a_line_is_cut_and_nothing_else(tmp_path: Path, whole: bytes, torn: bytes) -> None:
+def test_only_a_torn_last_line_is_removed(tmp_path: Path, whole: bytes, torn: bytes) -> None:
     file = tmp_path / "lines"
     cut_torn_line(file)
     assert not file.exists()
@@ -45,7 +45,7 @@ def test_what_a_death_left_of_a_line_is_cut_and_nothing_else(tmp_path: Path, who
     assert file.read_bytes() == whole
 
 
-def test_the_first_event_of_a_restarted_process_is_no_part_of_a_torn_one(tmp_path: Path) -> None:
+def test_the_first_event_after_a_restart_does_not_join_a_torn_line(tmp_path: Path) -> None:
     file = tmp_path / "events" / "buffer.jsonl"
     file.parent.mkdir()
     file.write_bytes(b'{"kind":"group.closed"}\n{"kind":"group.op')

@@ -22,12 +22,12 @@ data = st.binary(max_size=300)
 
 
 @given(base=data, new=data, width=widths)
-def test_a_delta_makes_the_very_bytes_of_any_others(base: bytes, new: bytes, width: int) -> None:
+def test_a_delta_between_any_two_buffers_reproduces_the_second_exactly(base: bytes, new: bytes, width: int) -> None:
     assert apply_delta(base, encode_delta(base, new, width)) == new
 
 
 @given(base=st.binary(min_size=1, max_size=300), changes=st.dictionaries(st.integers(0, 299), st.integers(1, 255)))
-def test_a_delta_of_few_changes_makes_the_very_bytes(base: bytes, changes: dict[int, int]) -> None:
+def test_a_delta_of_few_changes_reproduces_the_bytes_exactly(base: bytes, changes: dict[int, int]) -> None:
     new = bytearray(base)
     for place, change in changes.items():
         new[place % len(base)] ^= change
@@ -60,12 +60,12 @@ def test_a_block_for_other_bytes_is_never_applied(base: bytes, new: bytes, other
 
 
 @given(block=data, base=data)
-def test_noise_is_an_error_of_ours(block: bytes, base: bytes) -> None:
+def test_a_random_block_is_refused_with_a_delta_error(block: bytes, base: bytes) -> None:
     with pytest.raises(DeltaError):
         apply_delta(base, block)
 
 
-def test_what_a_small_step_of_the_optimizer_changes_is_a_small_part_of_the_weights() -> None:
+def test_the_delta_of_a_small_optimizer_step_is_a_small_fraction_of_the_weights() -> None:
     """One weight of thirty moves to a neighbour in bfloat16, as at learning rate 1e-6."""
     dice = np.random.default_rng(0)
     base = dice.normal(0, 0.02, 200_000).astype(np.float32).view(np.uint32) >> 16
@@ -76,7 +76,7 @@ def test_what_a_small_step_of_the_optimizer_changes_is_a_small_part_of_the_weigh
     assert apply_delta(before, block) == after
 
 
-def test_a_block_cannot_be_larger_than_is_ever_read() -> None:
+def test_a_delta_larger_than_the_read_limit_is_not_encoded() -> None:
     with pytest.raises(ValueError, match="bytes in all"):
         encode_delta(b"", bytes(MAX_DELTA_BYTES + 1), 1)
     with pytest.raises(ValueError, match="elements of 3 bytes"):

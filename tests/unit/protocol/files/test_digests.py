@@ -9,7 +9,7 @@ import pytest
 from protocol.files.digests import digest_file, digest_files, find_damage
 
 
-def test_files_as_they_were_are_sound(tmp_path: Path) -> None:
+def test_unchanged_files_pass_the_digest_check(tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
     (tmp_path / "large").write_bytes(bytes(range(256)) * 8192)
     files = digest_files(tmp_path, ["empty", "large"])
@@ -18,7 +18,7 @@ def test_files_as_they_were_are_sound(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("place", [0, 1 << 20, (2 << 20) - 1])
-def test_every_bit_counts(tmp_path: Path, place: int) -> None:
+def test_every_changed_bit_is_detected(tmp_path: Path, place: int) -> None:
     file = tmp_path / "file"
     file.write_bytes(bytes(2 << 20))
     files = {"file": digest_file(file)}
@@ -28,7 +28,7 @@ def test_every_bit_counts(tmp_path: Path, place: int) -> None:
     assert (find_damage(tmp_path, files) or "").startswith("file is not what was written: its checksum is ")
 
 
-def test_what_is_missing_or_short_is_told_before_anything_is_read(tmp_path: Path) -> None:
+def test_missing_and_short_files_are_reported_before_contents_are_read(tmp_path: Path) -> None:
     for name in ("first", "second"):
         (tmp_path / name).write_bytes(b"some words")
     files = digest_files(tmp_path, ["first", "second"])

@@ -87,14 +87,14 @@ def connections(monkeypatch: pytest.MonkeyPatch) -> list[sqlite3.Connection]:
     return opened
 
 
-def test_what_returned_survives_power_loss(connections: list[sqlite3.Connection], journal: Journal) -> None:
+def test_the_journal_syncs_every_commit_to_disk(connections: list[sqlite3.Connection], journal: Journal) -> None:
     (connection,), full = connections, 2
     assert connection.execute("PRAGMA journal_mode").fetchall() == [("wal",)]
     assert connection.execute("PRAGMA synchronous").fetchall() == [(full,)]
 
 
-def test_the_names_of_a_new_journal_survive_power_loss_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else the file is there, durable to the last byte, and its folder does not know of it."""
+def test_the_folder_entries_of_a_new_journal_are_synced_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the file's bytes would be durable but its folder entry would not."""
     synced: list[tuple[Path, set[str]]] = []
 
     def note(descriptor: int) -> None:
@@ -120,7 +120,7 @@ def test_the_first_trajectory_of_a_sample_wins_and_every_arrival_is_counted(jour
     assert accounting.balanced
 
 
-def test_a_batch_of_any_size_is_taken_as_its_trajectories_one_by_one_would_be(journal: Journal) -> None:
+def test_appending_a_batch_equals_appending_its_trajectories_one_by_one(journal: Journal) -> None:
     groups = range(60)
     for group in groups:
         journal.open_group(make_plan(group), b"")
@@ -142,7 +142,7 @@ def test_a_batch_of_any_size_is_taken_as_its_trajectories_one_by_one_would_be(jo
     assert accounting.balanced
 
 
-def test_a_group_closes_with_its_last_sample_and_says_its_rewards(journal: Journal) -> None:
+def test_a_group_closes_with_its_last_sample_and_reports_its_rewards(journal: Journal) -> None:
     journal.open_group(make_plan(5), b"")
     assert journal.append_batch([arrival(5, sample) for sample in (3, 1, 0)])[1] == []
     (closed,) = journal.append_batch([arrival(5, 2)])[1]
@@ -152,15 +152,15 @@ def test_a_group_closes_with_its_last_sample_and_says_its_rewards(journal: Journ
     assert journal.list_closed_since(1) == []
 
 
-def test_who_passed_is_told_apart_from_who_was_rewarded(journal: Journal) -> None:
-    """Else a reward with a bonus, a penalty or a judge's word in it changes what is called the pass rate."""
+def test_passed_samples_are_recorded_separately_from_rewards(journal: Journal) -> None:
+    """Otherwise a bonus, a penalty or a judge's score in the reward would change the reported pass rate."""
     journal.open_group(make_plan(5, 2), b"")
     failed, passed = arrival(5, 0, 2.0), arrival(5, 1, 0.8)
     (closed,) = journal.append_batch([replace(failed, passed=False), replace(passed, passed=True)])[1]
     assert (closed.rewards, closed.passed) == ({0: 2.0, 1: 0.8}, {1})
 
 
-def test_groups_that_teach_nothing_are_dropped_once_with_their_reason(journal: Journal) -> None:
+def test_groups_without_variance_or_members_are_dropped_once_with_their_reason(journal: Journal) -> None:
     fill(journal, 0, (1.0, 1.0, 1.0, 1.0))
     journal.open_group(make_plan(1), b"")
     journal.append_batch([arrival(1, 0), arrival(1, 1)])
@@ -188,7 +188,7 @@ def test_the_bytes_of_a_dropped_group_stay_until_the_next_append(tmp_path: Path)
     journal.close()
 
 
-def test_a_short_group_trains_with_those_it_has(journal: Journal) -> None:
+def test_a_group_with_a_missing_sample_trains_with_the_others(journal: Journal) -> None:
     journal.open_group(make_plan(0), b"")
     journal.append_batch([arrival(0, sample) for sample in (0, 1, 3)])
     journal.abandon_sample(GroupId(0), 2, "sandbox_lost")
@@ -197,7 +197,7 @@ def test_a_short_group_trains_with_those_it_has(journal: Journal) -> None:
     assert (lease.groups[0].size, [row.sample for row in lease.groups[0].trajectories]) == (4, [0, 1, 3])
 
 
-def test_a_group_that_a_person_gives_up_is_dropped_whole_and_counted(journal: Journal) -> None:
+def test_a_cancelled_group_is_dropped_whole_and_counted(journal: Journal) -> None:
     journal.open_group(make_plan(0), b"")
     journal.append_batch([arrival(0, sample) for sample in (0, 1, 3)])
     closed = journal.cancel_group(GroupId(0), "cancelled")
@@ -212,7 +212,7 @@ def test_a_group_that_a_person_gives_up_is_dropped_whole_and_counted(journal: Jo
     assert (accounting.dropped, accounting.abandoned, accounting.bytes) == ({DropReason.CANCELLED: 3}, 1, 0)
 
 
-def test_a_given_up_sample_that_arrives_in_time_is_kept(journal: Journal) -> None:
+def test_an_abandoned_sample_that_arrives_in_time_is_kept(journal: Journal) -> None:
     journal.open_group(make_plan(0), b"")
     journal.abandon_sample(GroupId(0), 2, "deadline")
     assert journal.append_batch([arrival(0, 2)])[0] == [AppendOutcome.APPENDED]
@@ -234,7 +234,7 @@ def test_a_lease_is_of_whole_groups_oldest_first_and_stays_the_same(journal: Jou
     assert [codec.unpack_trajectory(blob).request.trajectory_id for blob in blobs] == lease.trajectory_ids
 
 
-def test_marking_twice_is_marking_once_and_anything_else_is_refused(journal: Journal) -> None:
+def test_marking_a_step_trained_is_idempotent_and_contradictions_are_refused(journal: Journal) -> None:
     fill(journal, 0)
     fill(journal, 1)
     lease = journal.lease_batch(1)
@@ -261,7 +261,7 @@ def test_a_part_of_a_group_cannot_be_trained(journal: Journal) -> None:
     assert journal.accounting().trained == 0
 
 
-def test_resuming_from_a_checkpoint_leases_again_exactly_what_it_does_not_hold(journal: Journal) -> None:
+def test_resuming_from_a_checkpoint_leases_exactly_the_groups_it_does_not_cover(journal: Journal) -> None:
     leases = []
     for step in (1, 2, 3):
         fill(journal, step)
@@ -276,7 +276,7 @@ def test_resuming_from_a_checkpoint_leases_again_exactly_what_it_does_not_hold(j
     assert journal.lease_batch(1) == leases[2]
 
 
-def test_groups_of_which_nothing_was_trained_are_passed_over_for_good_and_hold_no_bytes(journal: Journal) -> None:
+def test_groups_with_no_trained_trajectory_are_skipped_for_good_and_free_their_bytes(journal: Journal) -> None:
     fill(journal, 0)
     fill(journal, 1)
     lease = journal.lease_batch(1)
@@ -296,7 +296,7 @@ def test_groups_of_which_nothing_was_trained_are_passed_over_for_good_and_hold_n
         journal.read_payloads(lease)
 
 
-def test_payloads_go_only_when_the_oldest_kept_checkpoint_covers_them(journal: Journal) -> None:
+def test_payloads_are_removed_only_when_the_oldest_kept_checkpoint_covers_them(journal: Journal) -> None:
     for step in (1, 2):
         fill(journal, step)
         lease = journal.lease_batch(1)
@@ -313,7 +313,7 @@ def test_payloads_go_only_when_the_oldest_kept_checkpoint_covers_them(journal: J
     assert journal.append_batch([arrival(1, 0, 0.0)])[0] == [AppendOutcome.DUPLICATE]
 
 
-def test_the_end_of_a_run_accounts_for_everything_and_a_resume_takes_it_back(journal: Journal) -> None:
+def test_the_end_of_a_run_accounts_for_everything_and_a_resume_undoes_it(journal: Journal) -> None:
     fill(journal, 0)
     journal.mark_trained(1, journal.lease_batch(1).trajectory_ids, {})
     journal.commit_checkpoint(1)
@@ -378,7 +378,7 @@ def test_room_in_the_budget_is_reserved_for_whole_groups_and_freed_by_a_checkpoi
     journal.close()
 
 
-def test_a_sample_that_was_given_up_and_arrives_all_the_same_finds_the_room_that_was_its_own(tmp_path: Path) -> None:
+def test_an_abandoned_sample_keeps_its_reserved_bytes_until_its_group_closes(tmp_path: Path) -> None:
     journal = open_journal(tmp_path, budget=4 * LARGEST)
     journal.open_group(make_plan(0), b"")
     journal.abandon_sample(GroupId(0), 2, "deadline")
@@ -393,7 +393,7 @@ def test_a_sample_that_was_given_up_and_arrives_all_the_same_finds_the_room_that
     journal.close()
 
 
-def test_what_a_drop_cost_by_length_is_known_over_the_whole_run(tmp_path: Path) -> None:
+def test_dropped_tokens_by_length_are_counted_over_the_whole_run(tmp_path: Path) -> None:
     """Whoever else was killed, and also of what the end of the run left over."""
     journal = open_journal(tmp_path)
     sampled = arrival(0, 0).sampled
@@ -419,7 +419,7 @@ def test_what_a_drop_cost_by_length_is_known_over_the_whole_run(tmp_path: Path) 
     journal.close()
 
 
-def test_no_group_opens_that_the_disk_may_not_hold_and_the_message_says_what_to_do(tmp_path: Path) -> None:
+def test_a_group_that_may_not_fit_on_disk_is_refused_with_advice(tmp_path: Path) -> None:
     journal = open_journal(tmp_path, free=64 * 2**20 + 4 * LARGEST)
     with pytest.raises(DiskFullError, match=r"MiB free.*du -xh") as caught:
         journal.open_group(make_plan(0), b"")
@@ -428,9 +428,7 @@ def test_no_group_opens_that_the_disk_may_not_hold_and_the_message_says_what_to_
     journal.close()
 
 
-def test_a_disk_that_is_full_all_the_same_acknowledges_nothing(
-    connections: list[sqlite3.Connection], journal: Journal
-) -> None:
+def test_an_append_to_a_full_disk_acknowledges_nothing(connections: list[sqlite3.Connection], journal: Journal) -> None:
     journal.open_group(make_plan(0), b"")
     (connection,) = connections
     (pages,) = connection.execute("PRAGMA page_count").fetchone()
@@ -479,7 +477,7 @@ for group in range(10_000):
 """
 
 
-def test_kill_dash_nine_in_the_middle_of_appends_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
+def test_sigkill_during_appends_loses_no_acknowledged_trajectory(tmp_path: Path) -> None:
     script = WRITER.format(path=[path for path in sys.path if path], folder=str(tmp_path))
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as writer:
         assert writer.stdout is not None

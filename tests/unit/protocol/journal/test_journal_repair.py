@@ -87,7 +87,7 @@ def command(capfd: pytest.CaptureFixture[str], *arguments: object) -> tuple[int,
     return done.exit_code, done.output, done.stderr
 
 
-def test_a_whole_journal_is_found_whole(run_dir: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_intact_journal_passes_the_check(run_dir: Path, capfd: pytest.CaptureFixture[str]) -> None:
     found = check_journal(run_dir / JOURNAL_FILE)
     assert found.whole
     assert found.payloads == 4 * GROUPS
@@ -95,7 +95,7 @@ def test_a_whole_journal_is_found_whole(run_dir: Path, capfd: pytest.CaptureFixt
     assert (code, report["ok"], report["payloads"]) == (0, True, 4 * GROUPS)
 
 
-def test_bytes_that_changed_on_the_disk_are_found_and_taken_from_the_export(
+def test_changed_bytes_on_disk_are_detected_and_restored_from_the_export(
     run_dir: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     _, row = arrival(3, 2)
@@ -119,7 +119,7 @@ def test_bytes_that_changed_on_the_disk_are_found_and_taken_from_the_export(
     journal.close()
 
 
-def test_bytes_that_changed_on_the_disk_are_never_handed_to_the_learner(run_dir: Path) -> None:
+def test_changed_bytes_on_disk_are_never_given_to_the_learner(run_dir: Path) -> None:
     _, row = arrival(3, 2)
     overwrite(run_dir, row.blob[:100], 100)
     journal = open_journal(run_dir)
@@ -130,17 +130,17 @@ def test_bytes_that_changed_on_the_disk_are_never_handed_to_the_learner(run_dir:
     journal.close()
 
 
-def test_a_journal_that_was_emptied_is_not_taken_for_that_of_a_new_run(run_dir: Path) -> None:
+def test_an_emptied_journal_is_not_mistaken_for_that_of_a_new_run(run_dir: Path) -> None:
     (run_dir / JOURNAL_FILE).write_bytes(b"")
     with pytest.raises(UserError, match="is empty"):
         require_journal(run_dir)
 
 
 @pytest.mark.parametrize("moved", [1, 2])
-def test_a_recovery_that_was_cut_off_is_finished_by_the_next(
+def test_an_interrupted_recovery_is_finished_by_the_next(
     run_dir: Path, monkeypatch: pytest.MonkeyPatch, moved: int
 ) -> None:
-    """Else the run goes on with an empty journal, and all that was acknowledged is gone."""
+    """Otherwise the run would continue with an empty journal, and all acknowledged trajectories would be lost."""
     real, moves = Path.rename, list[Path]()
 
     def killed(source: Path, target: Path) -> Path:
@@ -163,7 +163,7 @@ def test_a_recovery_that_was_cut_off_is_finished_by_the_next(
     assert check_journal(run_dir / JOURNAL_FILE).whole
 
 
-def test_what_is_in_neither_is_named_and_nothing_else_is_lost(run_dir: Path) -> None:
+def test_only_payloads_missing_from_journal_and_export_are_lost_and_named(run_dir: Path) -> None:
     _, row = arrival(0, 1)  # not exported
     overwrite(run_dir, row.blob[:100], 100)
     recovery = recover_journal(run_dir)
@@ -172,8 +172,8 @@ def test_what_is_in_neither_is_named_and_nothing_else_is_lost(run_dir: Path) -> 
     assert check_journal(run_dir / JOURNAL_FILE).missing_payloads == recovery.lost
 
 
-def test_a_lost_trajectory_of_a_step_that_is_taken_back_does_not_hold_the_run_up(run_dir: Path) -> None:
-    """Else a resume leases its group for ever, and no step is taken again."""
+def test_a_lost_trajectory_of_a_rewound_step_does_not_block_the_run(run_dir: Path) -> None:
+    """Otherwise a resume would lease its group forever, and no further step would be taken."""
     overwrite(run_dir, arrival(0, 1)[1].blob[:100], 100)
     recover_journal(run_dir)
     journal = open_journal(run_dir)
@@ -190,10 +190,10 @@ def test_a_lost_trajectory_of_a_step_that_is_taken_back_does_not_hold_the_run_up
 
 
 @pytest.mark.parametrize("samples", [(2,), (1, 2)])
-def test_a_group_goes_on_without_its_lost_members_or_is_dropped_where_it_has_too_few(
+def test_a_group_continues_without_its_lost_members_or_is_dropped_if_too_few_remain(
     run_dir: Path, samples: tuple[int, ...]
 ) -> None:
-    """Else it is leased for ever and its bytes are never there."""
+    """Otherwise it would be leased forever without its bytes."""
     without_export(run_dir)
     for sample in samples:
         overwrite(run_dir, arrival(3, sample)[1].blob[:100], 100)
@@ -226,7 +226,7 @@ def test_a_lost_sample_of_an_open_group_is_run_again(run_dir: Path) -> None:
     journal.close()
 
 
-def test_a_journal_with_a_broken_page_is_not_opened_and_the_message_is_the_way_out(run_dir: Path) -> None:
+def test_a_journal_with_a_broken_page_is_refused_and_the_error_names_recovery(run_dir: Path) -> None:
     path = run_dir / JOURNAL_FILE
     data = bytearray(path.read_bytes())
     page = int.from_bytes(data[16:18], "big")
@@ -267,7 +267,7 @@ ACCOUNTING_TABLES = (
 
 
 @pytest.mark.parametrize("byte", [b"\0", b"\xff"])
-def test_any_one_page_that_cannot_be_read_costs_no_more_than_what_is_nowhere_else(run_dir: Path, byte: bytes) -> None:
+def test_an_unreadable_page_loses_only_data_stored_nowhere_else(run_dir: Path, byte: bytes) -> None:
     """The accounting is rebuilt from the other pages and from the trajectories; of these group 0 is not exported."""
     journal, exporter = open_journal(run_dir), TrajectoryExporter(run_dir)
     journal.open_group(make_plan(GROUPS), b"cursor")
@@ -323,7 +323,7 @@ def test_any_one_page_that_cannot_be_read_costs_no_more_than_what_is_nowhere_els
     assert refused == 1, "the page of the small values: whose journal it is, and which task is next"
 
 
-def test_what_is_left_of_a_journal_that_lost_much_balances_and_goes_on(run_dir: Path) -> None:
+def test_a_heavily_damaged_journal_is_recovered_with_balanced_accounting(run_dir: Path) -> None:
     """Every page of the table of trajectories and its indexes is gone, and the export with it: each that was
     acknowledged is in the accounting or named, and what is missing of an open group is run again."""
     journal = open_journal(run_dir)
@@ -349,10 +349,8 @@ def test_what_is_left_of_a_journal_that_lost_much_balances_and_goes_on(run_dir: 
 
 
 @pytest.mark.parametrize("reasons", [{DropReason.ALL_STALE}, {DropReason.NONFINITE}, PASSED_OVER])
-def test_groups_that_were_passed_over_stay_so_where_the_groups_are_rebuilt(
-    run_dir: Path, reasons: set[DropReason]
-) -> None:
-    """Else what was dropped is leased and trained after all."""
+def test_skipped_groups_stay_skipped_after_a_rebuild(run_dir: Path, reasons: set[DropReason]) -> None:
+    """Otherwise dropped groups would be leased and trained after all."""
     journal = open_journal(run_dir)
     lease = journal.lease_batch(1)
     assert lease is not None
@@ -373,7 +371,7 @@ def test_groups_that_were_passed_over_stay_so_where_the_groups_are_rebuilt(
     journal.close()
 
 
-def test_a_file_that_is_no_journal_at_all_is_named(run_dir: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_is_not_a_journal_is_refused(run_dir: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (run_dir / JOURNAL_FILE).write_bytes(b"not a database, " * 4096)
     with pytest.raises(JournalError, match="is damaged"):
         open_journal(run_dir)
@@ -384,7 +382,7 @@ def test_a_file_that_is_no_journal_at_all_is_named(run_dir: Path, capfd: pytest.
 
 @pytest.mark.parametrize("text", [b"ready", b"zero_variance", b"[0,1,2,3]"])
 @pytest.mark.parametrize("byte", [b"#", b"\xff"])
-def test_a_word_that_no_journal_writes_is_named_as_damage_with_the_way_out(
+def test_an_unknown_value_in_the_journal_is_reported_as_damage_with_advice(
     run_dir: Path, text: bytes, byte: bytes
 ) -> None:
     """SQLite has no checksum of it and notices nothing."""
@@ -410,7 +408,7 @@ def test_a_word_that_no_journal_writes_is_named_as_damage_with_the_way_out(
             journal.close()
 
 
-def test_a_table_whose_name_is_no_text_is_damage_like_any_other(run_dir: Path) -> None:
+def test_a_damaged_table_name_is_reported_as_damage(run_dir: Path) -> None:
     data = (run_dir / JOURNAL_FILE).read_bytes()
     (run_dir / JOURNAL_FILE).write_bytes(
         data.replace(b"trajectories_state ON trajectories", b"trajectories_state ON \xff\xfe\xadjectories", 1)
@@ -422,7 +420,7 @@ def test_a_table_whose_name_is_no_text_is_damage_like_any_other(run_dir: Path) -
         recover_journal(run_dir)
 
 
-def test_a_column_that_has_lost_its_name_is_damage_like_any_other(run_dir: Path) -> None:
+def test_a_damaged_column_name_is_reported_as_damage(run_dir: Path) -> None:
     data = (run_dir / JOURNAL_FILE).read_bytes()
     assert b"reward REAL" in data
     (run_dir / JOURNAL_FILE).write_bytes(data.replace(b"reward REAL", b"rewarf REAL", 1))
@@ -434,7 +432,7 @@ def test_a_column_that_has_lost_its_name_is_damage_like_any_other(run_dir: Path)
             journal.close()
 
 
-def test_a_journal_of_another_longshore_is_left_to_it(run_dir: Path) -> None:
+def test_a_journal_of_another_schema_version_is_refused(run_dir: Path) -> None:
     with closing(sqlite3.connect(run_dir / JOURNAL_FILE)) as database, database:
         database.execute("UPDATE meta SET value = 1 WHERE key = 'schema'")
     for use, error in ((open_journal, JournalError), (recover_journal, UserError)):
@@ -442,7 +440,7 @@ def test_a_journal_of_another_longshore_is_left_to_it(run_dir: Path) -> None:
             use(run_dir)
 
 
-def test_a_run_whose_name_means_something_in_an_address_is_repaired_like_any_other(
+def test_a_run_folder_with_uri_characters_in_its_name_can_be_repaired(
     run_dir: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     named = run_dir.rename(tmp_path_factory.mktemp("runs") / "50%25 #2?mode=memory")
@@ -450,7 +448,7 @@ def test_a_run_whose_name_means_something_in_an_address_is_repaired_like_any_oth
     assert recover_journal(named).payloads == 4 * GROUPS
 
 
-def test_a_journal_that_is_open_is_left_alone(run_dir: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_open_journal_is_not_checked(run_dir: Path, capfd: pytest.CaptureFixture[str]) -> None:
     journal = open_journal(run_dir)
     code, _, words = command(capfd, "check", run_dir)
     assert (code, "stop the run first" in words) == (2, True)
@@ -473,7 +471,7 @@ def test_a_full_segment_of_the_export_is_sealed_and_never_touched_again(tmp_path
     assert exporter.failures == 0
 
 
-def test_a_segment_is_on_the_disk_whole_before_it_is_sealed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_segment_is_synced_completely_before_it_is_sealed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: dict[Path, tuple[int, bool]] = {}
 
     def note(path: Path) -> None:
@@ -490,8 +488,8 @@ def test_a_segment_is_on_the_disk_whole_before_it_is_sealed(tmp_path: Path, monk
     assert len(sealed) == 2
 
 
-def test_a_damaged_line_of_the_index_costs_only_itself(run_dir: Path) -> None:
-    """Else the buffer never opens again, for the sake of what is only for readers."""
+def test_a_damaged_index_line_loses_only_that_line(run_dir: Path) -> None:
+    """Otherwise damage to an index that only readers need would keep the buffer from opening."""
     index = run_dir / "trajectories" / "index.jsonl"
     lines = index.read_bytes().splitlines(keepends=True)
     lines[2], lines[5] = b"\xff" * 20 + b"\n", b'{"other": 1}\n'
@@ -512,9 +510,7 @@ def test_a_damaged_line_of_the_index_costs_only_itself(run_dir: Path) -> None:
         (b'"trajectory":"', b'"trajectory":[],"was":"'),
     ],
 )
-def test_a_line_of_the_index_that_a_disk_has_changed_stops_no_recovery(
-    run_dir: Path, before: bytes, after: bytes
-) -> None:
+def test_a_changed_index_line_does_not_stop_a_recovery(run_dir: Path, before: bytes, after: bytes) -> None:
     """Bytes that are nowhere else are lost, and all others kept."""
     index = run_dir / "trajectories" / "index.jsonl"
     index.write_bytes(index.read_bytes().replace(before, after, 1))

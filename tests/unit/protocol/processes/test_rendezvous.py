@@ -32,7 +32,7 @@ sys.stdin.read()
 
 @pytest.mark.first_case
 @pytest.mark.parametrize("kind", ["store", "any port", "group"])
-def test_a_store_listens_on_its_address_alone(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_listens_only_on_its_address(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
     with subprocess.Popen(
         [sys.executable, "-c", _MEET, kind], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

@@ -44,7 +44,7 @@ def hanging(path: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 @pytest.mark.parametrize("stopped", [False, True])
-async def test_a_process_that_hangs_says_where_all_of_its_threads_are(tmp_path: Path, *, stopped: bool) -> None:
+async def test_a_hanging_process_dumps_the_stacks_of_all_its_threads(tmp_path: Path, *, stopped: bool) -> None:
     path = tmp_path / "stacks" / "1.stacks"
     with hanging(path) as process:
         if stopped:
@@ -57,7 +57,7 @@ async def test_a_process_that_hangs_says_where_all_of_its_threads_are(tmp_path: 
     assert written.count("hread 0x") == 2
 
 
-async def test_who_cannot_be_asked_is_told_and_nobody_waits_for_it(tmp_path: Path) -> None:
+async def test_processes_that_cannot_be_asked_are_reported_without_waiting(tmp_path: Path) -> None:
     path, elsewhere = tmp_path / "1.stacks", tmp_path / "2.stacks"
     with hanging(path):
         pass

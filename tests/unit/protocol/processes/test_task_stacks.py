@@ -41,7 +41,7 @@ async def stack_of(work: Coroutine[object, object, None]) -> TaskStack:
         task.cancel()
 
 
-async def test_a_task_that_hangs_shows_all_that_it_awaits_and_for_whom() -> None:
+async def test_a_hanging_task_shows_its_await_chain_and_the_component_it_waits_for() -> None:
     async def sender() -> None:
         await HangingDepot().fetch()
 
@@ -56,7 +56,7 @@ async def test_a_task_that_hangs_shows_all_that_it_awaits_and_for_whom() -> None
     )
 
 
-async def test_what_is_entered_and_what_is_generated_is_followed_too() -> None:
+async def test_await_chains_through_context_managers_and_generators_are_followed() -> None:
     async def sender() -> None:
         async with HangingDepot().reserved():
             pass
@@ -82,14 +82,14 @@ class FramelessCoroutine(Coroutine[object, object, None]):
         yield from self.cr_await
 
 
-async def test_what_a_frameless_coroutine_awaits_is_shown_all_the_same() -> None:
-    """Else no task of Ray's actors shows anything."""
+async def test_the_await_chain_of_a_frameless_coroutine_is_shown() -> None:
+    """Otherwise no task of Ray's actors would show a stack."""
     found = await stack_of(FramelessCoroutine(HangingDepot().fetch()))
     assert found.waits_for == "depot"
     assert found.frames[0].endswith("HangingDepot.fetch")
 
 
-async def test_a_task_that_waits_for_a_group_names_its_tasks() -> None:
+async def test_a_task_that_waits_for_a_task_group_names_the_groups_tasks() -> None:
     async def sender() -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(asyncio.sleep(0), name="quick")
@@ -98,13 +98,13 @@ async def test_a_task_that_waits_for_a_group_names_its_tasks() -> None:
     assert (await stack_of(sender())).group == ("slow",)
 
 
-async def test_a_task_that_has_ended_is_not_told_of() -> None:
+async def test_a_finished_task_is_not_listed() -> None:
     task = asyncio.get_running_loop().create_task(asyncio.sleep(0))
     await task
     assert collect_task_stacks([task], depot_of) == ()
 
 
-async def test_tasks_come_by_name() -> None:
+async def test_tasks_are_sorted_by_name() -> None:
     loop = asyncio.get_running_loop()
     tasks = [loop.create_task(HangingDepot().fetch(), name=f"sender-{number}") for number in (2, 0, 1)]
     await asyncio.sleep(0)

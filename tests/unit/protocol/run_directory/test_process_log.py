@@ -28,7 +28,7 @@ def fails() -> None:
     raise ConnectionError("reset")
 
 
-def test_each_line_says_what_it_was_about(place: ProcessLog) -> None:
+def test_each_log_line_carries_the_bound_ids(place: ProcessLog) -> None:
     log = get_logger("actors.workers.rollout_worker")
     with place.handler_installed():
         log.info("outside", places=3)
@@ -55,8 +55,8 @@ def test_each_line_says_what_it_was_about(place: ProcessLog) -> None:
     assert isinstance(first["t"], float)
 
 
-def test_what_a_library_says_within_carries_the_ids_and_its_traceback(place: ProcessLog) -> None:
-    """Else a failure deep in a client is nobody's."""
+def test_a_library_error_carries_the_bound_ids_and_its_traceback(place: ProcessLog) -> None:
+    """Otherwise a failure deep in a client could not be attributed to its episode."""
     with place.handler_installed(), bind_log_ids(rollout="train-g000001-s00-a0"):
         logging.getLogger("aiohttp").info("a library's chatter")
         try:
@@ -69,7 +69,7 @@ def test_what_a_library_says_within_carries_the_ids_and_its_traceback(place: Pro
     assert "Traceback" in line["exception"]
 
 
-async def test_episodes_that_run_at_once_do_not_lend_each_other_their_ids(place: ProcessLog) -> None:
+async def test_concurrent_episodes_keep_their_log_ids_separate(place: ProcessLog) -> None:
     log = get_logger("actors.workers.rollout_worker")
     turn = asyncio.Barrier(2)
 
@@ -85,7 +85,7 @@ async def test_episodes_that_run_at_once_do_not_lend_each_other_their_ids(place:
     assert {line["event"]: line["rollout"] for line in lines(place)} == {"a": "a", "b": "b"}
 
 
-def test_nothing_is_printed_and_a_disk_that_is_full_keeps_nobody(
+def test_an_unwritable_log_prints_nothing_and_raises_nothing(
     place: ProcessLog, capfd: pytest.CaptureFixture[str]
 ) -> None:
     log = get_logger("learner.rank")
@@ -98,13 +98,13 @@ def test_nothing_is_printed_and_a_disk_that_is_full_keeps_nobody(
     assert capfd.readouterr() == ("", "")
 
 
-def test_before_a_process_logs_anywhere_its_lines_are_no_progress(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_process_without_a_log_file_writes_nothing_to_standard_output(capfd: pytest.CaptureFixture[str]) -> None:
     """The log of a command without a run leaves standard output to the command."""
     get_logger("launch.run.driver").info("phase")
     assert capfd.readouterr().out == ""
 
 
-def test_a_log_ends_with_its_run(place: ProcessLog) -> None:
+def test_logging_to_a_file_ends_with_its_run(place: ProcessLog) -> None:
     with place.handler_installed():
         pass
     get_logger("launch.run.driver").warning("later")

@@ -69,7 +69,7 @@ def test_a_full_recording_says_so_once_and_still_takes_the_verdict(tmp_path: Pat
     assert len(text) < 4_000
 
 
-def test_what_cannot_be_written_is_counted_and_never_raised(tmp_path: Path):
+def test_events_that_cannot_be_written_are_counted_and_raise_nothing(tmp_path: Path):
     (tmp_path / "file").write_text("")
     cast = CastWriter.open(tmp_path / "file" / "a.cast")
     cast.record_output("x")
@@ -79,7 +79,7 @@ def test_what_cannot_be_written_is_counted_and_never_raised(tmp_path: Path):
     assert cast.dropped_events == 4
 
 
-def test_text_that_is_no_unicode_is_recorded(tmp_path: Path):
+def test_text_with_invalid_unicode_is_recorded(tmp_path: Path):
     with CastWriter.open(tmp_path / "a.cast", title="\udc80") as cast:
         cast.record_output("bad \udcff byte\n")
     assert _lines(tmp_path / "a.cast")[-1][2] == "bad ? byte\r\n"
@@ -91,8 +91,8 @@ def test_an_agents_command_cannot_forge_the_prompt(tmp_path: Path):
     assert "\x1b[2J" not in _lines(tmp_path / "a.cast")[-1][2]
 
 
-def test_a_marker_is_no_output(tmp_path: Path) -> None:
-    """Else a terminal shows it."""
+def test_a_marker_is_not_recorded_as_output(tmp_path: Path) -> None:
+    """Otherwise a terminal would display it."""
     path = tmp_path / "a.cast"
     with CastWriter.open(path, clock=iter([0.0, 1.5, 2.0]).__next__) as cast:
         cast.record_marker(turn_marker_label(3))

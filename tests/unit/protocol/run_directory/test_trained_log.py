@@ -43,7 +43,7 @@ def lines(run_dir: Path) -> list[TrainedStepEntry | RewindEntry | None]:
 
 
 @given(st.integers(0, 300))
-def test_facts_come_back_bit_by_bit(tokens: int) -> None:
+def test_token_records_survive_a_round_trip_bitwise(tokens: int) -> None:
     made = facts(tokens)
     found = unpack_trained_tokens(pack_trained_tokens(made))
     for mine, yours in zip((made.logprobs, made.advantages, made.loss_flags),
@@ -52,13 +52,13 @@ def test_facts_come_back_bit_by_bit(tokens: int) -> None:
 
 
 @given(st.binary(max_size=200))
-def test_bytes_that_are_no_facts_are_named_and_nothing_else_happens(blob: bytes) -> None:
+def test_invalid_token_records_are_refused_with_a_value_error(blob: bytes) -> None:
     with pytest.raises(ValueError, match="token values"):
         unpack_trained_tokens(blob)
 
 
 @given(st.data())
-def test_a_damaged_blob_is_named_or_gives_as_many_tokens(data: st.DataObject) -> None:
+def test_a_damaged_blob_is_refused_or_keeps_its_number_of_tokens(data: st.DataObject) -> None:
     blob = bytearray(pack_trained_tokens(facts(50)))
     blob[data.draw(st.integers(8, len(blob) - 1))] ^= data.draw(st.integers(1, 255))
     try:
@@ -68,7 +68,7 @@ def test_a_damaged_blob_is_named_or_gives_as_many_tokens(data: st.DataObject) ->
     assert len(found.logprobs) == len(found.loss_flags) == 50
 
 
-def test_each_trajectory_of_a_step_has_its_own_facts(tmp_path: Path) -> None:
+def test_each_trajectory_of_a_step_has_separate_token_records(tmp_path: Path) -> None:
     log = TrainedLog(tmp_path, now=lambda: 12.5)
     log.record_step(1, 7, ["a", "b", "c"], {"d": "all_stale"}, {"a": record(10), "c": record(20)})
     log.record_step(None, 8, [], {"e": "all_stale"}, {})
@@ -87,14 +87,14 @@ def test_each_trajectory_of_a_step_has_its_own_facts(tmp_path: Path) -> None:
     assert (a.advantage, a.logprob_gap, b.logprob_gap) == (0.25, 0.01, None)
 
 
-def test_what_a_resume_takes_back_is_said(tmp_path: Path) -> None:
+def test_a_rewind_is_recorded(tmp_path: Path) -> None:
     log = TrainedLog(tmp_path)
     log.record_step(1, 7, ["a"], {}, {})
     log.record_rewind(0)
     assert isinstance(lines(tmp_path)[1], RewindEntry)
 
 
-def test_another_process_goes_on_in_the_same_files(tmp_path: Path) -> None:
+def test_a_restarted_process_appends_to_the_same_files(tmp_path: Path) -> None:
     TrainedLog(tmp_path, file_bytes=400).record_step(1, 7, ["a"], {}, {"a": record(30)})
     with (tmp_path / TRAINED_FOLDER / TRAINED_INDEX).open("ab") as file:
         file.write(b'{"step": 2, "torn')
@@ -113,7 +113,7 @@ def test_another_process_goes_on_in_the_same_files(tmp_path: Path) -> None:
     ]
 
 
-def test_a_disk_that_takes_nothing_is_counted_and_harms_no_step(tmp_path: Path) -> None:
+def test_failed_writes_are_counted_and_raise_nothing(tmp_path: Path) -> None:
     (tmp_path / TRAINED_FOLDER).write_text("in the way")
     log = TrainedLog(tmp_path)
     log.record_step(1, 7, ["a"], {}, {"a": record(10)})
@@ -121,7 +121,7 @@ def test_a_disk_that_takes_nothing_is_counted_and_harms_no_step(tmp_path: Path) 
     assert log.failures == 3
 
 
-def test_numbers_that_json_does_not_have_are_left_out(tmp_path: Path) -> None:
+def test_numbers_that_json_cannot_represent_are_left_out(tmp_path: Path) -> None:
     TrainedLog(tmp_path).record_step(
         1, 7, ["a"], {}, {"a": PackedTrainedTokens(pack_trained_tokens(facts(3)), float("nan"), float("inf"))}
     )
@@ -130,11 +130,11 @@ def test_numbers_that_json_does_not_have_are_left_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("raw", [b"", b"{}", b'{"step": 1}', b"\xff", b'{"rewound_to": "x"}', b"[]"])
-def test_a_damaged_line_is_nothing(raw: bytes) -> None:
+def test_a_damaged_line_is_skipped(raw: bytes) -> None:
     assert parse_trained_line(raw) is None
 
 
 @pytest.mark.parametrize("name", ["../config.json", "tokens-1.bin/../x", "TOKENS-1.bin", ""])
-def test_an_index_reaches_no_other_file(tmp_path: Path, name: str) -> None:
+def test_an_index_cannot_refer_to_files_outside_its_folder(tmp_path: Path, name: str) -> None:
     with pytest.raises(ValueError, match="is not the name of a blob file"):
         read_blob_bytes(tmp_path, BlobLocation(name, 0), 1)

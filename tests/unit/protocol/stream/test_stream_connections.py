@@ -10,7 +10,7 @@ from protocol.stream.messages import RefusalReason
 from protocol.stream.throttle import NoticeThrottle
 
 
-def test_a_handshake_that_failed_is_told_with_the_address_of_its_connection() -> None:
+def test_a_failed_handshake_is_reported_with_its_peers_address() -> None:
     connections = ConnectionTracker(lambda descriptor: f"10.0.0.{descriptor}:7")
     assert connections.handle_event(zmq.EVENT_ACCEPTED, 4) is None
     assert connections.handle_event(zmq.EVENT_ACCEPTED, 5) is None
@@ -27,7 +27,7 @@ def test_a_handshake_that_failed_is_told_with_the_address_of_its_connection() ->
     )
 
 
-def test_each_kind_of_failure_has_its_reason() -> None:
+def test_each_kind_of_handshake_failure_has_its_reason() -> None:
     def failed(event: int, value: int) -> tuple[RefusalReason, str]:
         connections = ConnectionTracker(lambda _: "a")
         connections.handle_event(event, value)
@@ -45,7 +45,7 @@ def test_each_kind_of_failure_has_its_reason() -> None:
     assert failed(zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL, 0)[0] is RefusalReason.HANDSHAKE
 
 
-def test_what_comes_too_often_is_counted_and_told_now_and_then() -> None:
+def test_frequent_notices_are_counted_and_reported_at_intervals() -> None:
     throttle = NoticeThrottle(2, 10.0)
     assert [throttle.admit("refused", float(second)) for second in range(4)] == [0, 0, None, None]
     assert throttle.admit("gone", 3.0) == 0, "each kind has its own share"

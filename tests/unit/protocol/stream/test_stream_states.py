@@ -426,7 +426,7 @@ def outbox_with_credit(*sizes: int) -> StreamOutbox:
     return outbox
 
 
-def test_a_receiver_that_forgot_what_it_had_granted_is_asked_again_and_costs_nothing() -> None:
+def test_a_sender_reconnects_without_loss_to_a_receiver_that_forgot_its_credit() -> None:
     outbox = outbox_with_credit(100)
     parcel = outbox.next_to_send()
     assert parcel is not None
@@ -436,7 +436,7 @@ def test_a_receiver_that_forgot_what_it_had_granted_is_asked_again_and_costs_not
     assert outbox.next_to_send() is parcel
 
 
-def test_an_acknowledgement_that_was_lost_is_noticed_at_the_next_word_of_the_receiver() -> None:
+def test_a_lost_acknowledgement_is_noticed_at_the_receivers_next_state_message() -> None:
     """It has answered all that was sent, and one still waits: what waits is sent again, or it waits for ever."""
     outbox = outbox_with_credit(100, 200)
     first, second = outbox.next_to_send(), outbox.next_to_send()
@@ -452,14 +452,14 @@ def test_an_acknowledgement_that_was_lost_is_noticed_at_the_next_word_of_the_rec
     assert (outbox.next_to_send(), outbox.next_to_send()) == (first, None)
 
 
-def test_what_was_not_sent_yet_is_no_acknowledgement_that_was_lost() -> None:
+def test_an_unsent_trajectory_does_not_count_as_a_lost_acknowledgement() -> None:
     outbox = outbox_with_credit(100)
     outbox.handle_message(StreamState(1, 0, WINDOW))
     assert outbox.epoch == 1
     assert outbox.next_to_send() is not None
 
 
-def test_a_receiver_that_counted_fewer_bytes_than_were_sent_asks_for_them() -> None:
+def test_a_receiver_that_counted_too_few_bytes_requests_a_resync() -> None:
     """A broken connection swallowed some: nothing else would tell the sender."""
     inbox = StreamInbox(RUN, WINDOW, LARGEST, ALL_WINDOWS)
     inbox.handle_hello(b"a", StreamHello(STREAM_PROTOCOL_VERSION, RUN, "a", 1), 0.0)
@@ -474,7 +474,7 @@ def test_a_receiver_that_counted_fewer_bytes_than_were_sent_asks_for_them() -> N
 @pytest.mark.parametrize("there", [True, False])
 @pytest.mark.parametrize("at", range(3))
 @pytest.mark.parametrize("mishap", Mishap)
-def test_whatever_befalls_one_message_the_next_heartbeats_mend_it(mishap: Mishap, at: int, there: bool) -> None:
+def test_heartbeats_recover_from_any_mishap_to_one_message(mishap: Mishap, at: int, there: bool) -> None:
     stream = Stream()
     for beats in (0, 3):
         stream.goes_wrong_on_the_way("a", 5, at, mishap, there, beats)
@@ -482,7 +482,7 @@ def test_whatever_befalls_one_message_the_next_heartbeats_mend_it(mishap: Mishap
     assert len(stream.sent) == len(stream.answered) == 2
 
 
-def test_nothing_is_lost_or_stored_twice_and_nothing_waits_for_ever() -> None:
+def test_nothing_is_lost_stored_twice_or_left_waiting() -> None:
     Stream.seen.clear()
     run_state_machine_as_test(Stream, settings=settings(max_examples=60, stateful_step_count=60, deadline=None))
     assert {(Mishap.DROPPED, "StreamData"), (Mishap.DROPPED, "StreamAck")} <= Stream.seen.keys(), (

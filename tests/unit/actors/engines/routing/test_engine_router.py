@@ -97,7 +97,7 @@ async def test_new_sessions_go_to_the_least_loaded_engine(router: Router, engine
     assert set(router.statistics().in_flight.values()) == {0}
 
 
-async def test_routers_of_many_workers_do_not_all_begin_with_the_same_engine(engines: list[FakeRemoteEngine]) -> None:
+async def test_routers_of_different_workers_start_with_different_engines(engines: list[FakeRemoteEngine]) -> None:
     """A thousand workers with one session each would else all wait for engine 0."""
     firsts = {(await Router(engines, first=first).generate(ask("s"))).engine for first in range(len(engines))}
     assert firsts == {engine.name for engine in engines}
@@ -117,9 +117,7 @@ async def test_a_session_leaves_an_engine_that_is_overloaded(router: Router, eng
     assert router.statistics().moved == 1
 
 
-async def test_a_failed_engine_costs_a_request_nothing_but_a_move(
-    router: Router, engines: list[FakeRemoteEngine]
-) -> None:
+async def test_a_request_moves_away_from_a_failed_engine(router: Router, engines: list[FakeRemoteEngine]) -> None:
     engines[0].fails = lambda: EngineUnavailable("dead")
     replies = [await router.generate(ask(f"s{number}")) for number in range(6)]
     assert {reply.engine for reply in replies} <= {"e1", "e2"}
@@ -136,7 +134,7 @@ async def test_a_failed_engine_is_tried_again_later(
     assert "e0" in {(await router.generate(ask(f"new {number}"))).engine for number in range(len(engines))}
 
 
-async def test_a_request_whose_own_time_is_over_costs_no_other_its_cached_prefix(
+async def test_a_request_that_times_out_does_not_move_its_session_to_another_engine(
     router: Router, engines: list[FakeRemoteEngine], clock: FakeClock
 ) -> None:
     home = next(engine for engine in engines if engine.name == "e0")
@@ -149,7 +147,7 @@ async def test_a_request_whose_own_time_is_over_costs_no_other_its_cached_prefix
     assert router.statistics().moved == 0
 
 
-async def test_an_engine_whose_queue_was_full_is_asked_again_within_seconds(
+async def test_an_engine_with_a_full_queue_is_tried_again_within_seconds(
     router: Router, engines: list[FakeRemoteEngine], clock: FakeClock
 ) -> None:
     engines[0].fails = lambda: EngineBusy("full")
@@ -180,7 +178,7 @@ async def test_the_deadline_bounds_all_attempts_together(
     assert sum(deadline > 0 for deadline in requests) == len(requests) == 3
 
 
-async def test_a_restart_that_takes_longer_than_a_reply_may_costs_no_request(
+async def test_an_engine_restart_longer_than_the_reply_limit_fails_no_request(
     router: Router, engines: list[FakeRemoteEngine], clock: FakeClock
 ) -> None:
     """Otherwise one killed server spends every replacement of the episodes that wait for it, and ends an evaluation."""
@@ -192,7 +190,7 @@ async def test_a_restart_that_takes_longer_than_a_reply_may_costs_no_request(
     assert all((request.restart_s == 0) == (request.patience_s is not None) for request in requests)
 
 
-async def test_a_request_waits_for_a_silent_engine_only_where_there_is_no_other(
+async def test_a_request_waits_for_a_silent_engine_only_if_no_other_is_left(
     router: Router, engines: list[FakeRemoteEngine], clock: FakeClock
 ) -> None:
     for engine in engines[:2]:
@@ -201,7 +199,7 @@ async def test_a_request_waits_for_a_silent_engine_only_where_there_is_no_other(
     assert [engine.received_requests[0].patience_s for engine in engines] == [2.0, 2.0, None]
 
 
-async def test_the_next_engine_goes_on_behind_what_the_last_one_sampled(
+async def test_the_next_engine_resumes_from_the_tokens_of_the_failed_one(
     router: Router, engines: list[FakeRemoteEngine]
 ) -> None:
     came = PartialReply([7, 8], [-0.5, -0.25], [3, 3])
@@ -211,29 +209,29 @@ async def test_the_next_engine_goes_on_behind_what_the_last_one_sampled(
     assert [engine.received_requests[0].resume_from for engine in engines] == [EMPTY_PARTIAL_REPLY, came, came]
 
 
-async def test_engines_are_asked_more_often_for_who_watches_only(engines: list[FakeRemoteEngine]) -> None:
+async def test_only_watched_requests_are_polled_frequently(engines: list[FakeRemoteEngine]) -> None:
     router = Router(engines[:1])
     await router.generate(ask("s"))
     await router.generate(ask("s"), lambda received: None)
     assert engines[0].watched == [False, True]
 
 
-async def test_a_callers_bug_is_not_retried(router: Router, engines: list[FakeRemoteEngine]) -> None:
+async def test_an_error_in_the_caller_is_not_retried(router: Router, engines: list[FakeRemoteEngine]) -> None:
     engines[0].fails = lambda: RequestRefused("outside the vocabulary")
     with pytest.raises(RequestRefused):
         await router.generate(ask("s"))
     assert sum(len(engine.received_requests) for engine in engines) == 1
 
 
-async def test_what_engines_say_of_other_routers_requests_counts(router: Router) -> None:
-    """Else every worker's new episodes go to an engine that all the others fill."""
+async def test_requests_of_other_routers_count_towards_an_engines_load(router: Router) -> None:
+    """Otherwise every worker would send its new episodes to an engine that all the others fill."""
     for name, tokens in (("e0", 900), ("e1", 500), ("e2", 700)):
         router.update_load(name, make_load(tokens))
     assert router.statistics().tokens == {"e0": 900, "e1": 500, "e2": 700}
     assert (await router.generate(ask("s"))).engine == "e1"
 
 
-async def test_a_request_waits_for_an_engine_that_is_out_if_every_other_is(
+async def test_a_request_waits_for_a_restarting_engine_if_all_are_restarting(
     router: Router, engines: list[FakeRemoteEngine]
 ) -> None:
     """It has no other: it is not called back after two seconds."""

@@ -31,7 +31,7 @@ def test_load_is_counted_in_tokens_and_not_in_requests() -> None:
     assert router.tokens == [1000, 1000]
 
 
-def test_what_others_have_there_counts_and_ones_own_is_not_counted_twice() -> None:
+def test_load_includes_other_routers_tokens_and_counts_own_tokens_once() -> None:
     router = placement()
     router.begin_request("s", TOKENS, 0.0)
     router.update_load(0, make_load(others=300, own=TOKENS), 0.0)
@@ -41,7 +41,7 @@ def test_what_others_have_there_counts_and_ones_own_is_not_counted_twice() -> No
     assert router.tokens == [300, 500]
 
 
-def test_a_session_leaves_only_an_engine_with_much_more_than_another() -> None:
+def test_a_session_leaves_its_engine_only_if_another_has_much_less_load() -> None:
     router = placement()
     router.begin_request("s", TOKENS, 0.0)
     router.end_request(0, TOKENS)
@@ -53,7 +53,7 @@ def test_a_session_leaves_only_an_engine_with_much_more_than_another() -> None:
 
 
 @pytest.mark.parametrize(("paused_s", "engine"), [(0.1, 0), (5.0, 1)])
-def test_a_session_stays_through_a_blink_of_its_engine_and_not_through_a_long_pause(
+def test_a_session_stays_during_a_short_pause_of_its_engine_and_leaves_in_a_long_one(
     paused_s: float, engine: int
 ) -> None:
     router = placement()
@@ -64,7 +64,7 @@ def test_a_session_stays_through_a_blink_of_its_engine_and_not_through_a_long_pa
 
 
 @pytest.mark.parametrize("state", sorted(set(EngineState) - {EngineState.SERVING, EngineState.UPDATING}))
-def test_an_engine_that_says_that_it_serves_nobody_gets_nothing_until_it_serves(state: EngineState) -> None:
+def test_an_engine_that_is_not_serving_gets_no_requests_until_it_serves(state: EngineState) -> None:
     router = placement()
     router.update_load(0, make_load(state=state), 0.0)
     assert [router.begin_request(f"s{number}", TOKENS, 0.0) for number in range(3)] == [1, 1, 1]
@@ -72,7 +72,7 @@ def test_an_engine_that_says_that_it_serves_nobody_gets_nothing_until_it_serves(
     assert router.begin_request("new", TOKENS, 1.0) == 0
 
 
-def test_where_no_engine_serves_one_that_comes_back_is_waited_for_before_one_that_failed() -> None:
+def test_if_no_engine_serves_a_returning_one_is_preferred_to_a_failed_one() -> None:
     router = placement(3)
     router.mark_failed(0, 0.0)
     for engine in (1, 2):
@@ -92,7 +92,7 @@ def test_new_sessions_go_to_the_newest_weights_and_old_ones_stay() -> None:
     assert [router.begin_request(f"new {number}", TOKENS, 0.0) for number in range(3)] == [2, 2, 2]
 
 
-def test_an_engine_whose_weights_are_too_old_gets_nothing_until_it_serves_others() -> None:
+def test_an_engine_with_too_old_weights_gets_no_requests_until_it_is_updated() -> None:
     """It could not load, say: what it samples would get no loss."""
     router = placement(lag=2)
     assert router.begin_request("s", TOKENS, 0.0) == 0
@@ -107,7 +107,7 @@ def test_an_engine_whose_weights_are_too_old_gets_nothing_until_it_serves_others
     assert router.begin_request("newest", TOKENS, 0.0) == 0
 
 
-def test_a_stale_engine_is_better_than_none_and_asked_before_one_that_failed() -> None:
+def test_a_stale_engine_is_used_if_it_is_the_only_one_and_preferred_to_a_failed_one() -> None:
     router = placement(3, lag=2)
     router.update_load(0, make_load(version=1), 0.0)
     router.update_load(1, make_load(version=9, state=EngineState.RESTARTING), 0.0)
@@ -117,7 +117,7 @@ def test_a_stale_engine_is_better_than_none_and_asked_before_one_that_failed() -
     assert (router.begin_request("s", TOKENS, 1.0), router.count_available(1.0)) == (1, 2)
 
 
-def test_after_a_new_start_engines_that_wait_for_their_first_weights_are_not_stale() -> None:
+def test_after_a_run_restart_engines_that_wait_for_their_first_weights_are_not_stale() -> None:
     """The first that has them would get all of the load."""
     router = placement(lag=1)
     assert router.begin_request("s", TOKENS, 0.0) == 0
@@ -131,14 +131,14 @@ def test_after_a_new_start_engines_that_wait_for_their_first_weights_are_not_sta
     [make_load(version=2, others=200, queued=100), make_load(version=2, others=SLACK * TOKENS + 1)],
     ids=["queue", "load"],
 )
-def test_the_newest_weights_without_room_are_not_waited_for(newest: EngineLoad) -> None:
+def test_a_new_session_does_not_wait_for_a_full_engine_with_the_newest_weights(newest: EngineLoad) -> None:
     router = placement()
     router.update_load(0, make_load(version=1), 0.0)
     router.update_load(1, newest, 0.0)
     assert router.begin_request("new", TOKENS, 0.0) == 0
 
 
-def test_what_an_engine_said_long_ago_is_not_believed() -> None:
+def test_an_outdated_load_report_is_ignored() -> None:
     router = placement()
     router.update_load(0, make_load(others=500, state=EngineState.RESTARTING), 0.0)
     assert router.begin_request("s", TOKENS, 4.9) == 1
@@ -200,7 +200,7 @@ _EVENTS = st.one_of(
 
 
 @given(engines=st.integers(1, 4), events=st.lists(_EVENTS, max_size=60))
-def test_some_engine_is_always_chosen_and_no_session_moves_without_a_reason(engines: int, events: list) -> None:
+def test_an_engine_is_always_chosen_and_sessions_move_only_for_a_reason(engines: int, events: list) -> None:
     router, model = placement(engines), BalancerModel(engines)
     for kind, number, what in events:
         if kind == "begin":
@@ -233,7 +233,7 @@ def test_some_engine_is_always_chosen_and_no_session_moves_without_a_reason(engi
     routers=st.integers(2, 4),
     windows=st.lists(st.lists(st.integers(0, 3), max_size=24), min_size=1, max_size=6),
 )
-def test_routers_that_hear_how_engines_stand_share_them_evenly(
+def test_routers_that_receive_load_reports_balance_engines_evenly(
     engines: int, routers: int, windows: list[list[int]]
 ) -> None:
     """Between two words of an engine they cannot know of each other: by that much its load may be off, and no more."""
@@ -254,7 +254,7 @@ def test_routers_that_hear_how_engines_stand_share_them_evenly(
                 router.update_load(engine, make_load(others=total - own[engine], own=own[engine]), 0.0)
 
 
-def test_two_routers_do_not_both_fill_the_engine_that_the_first_of_them_fills() -> None:
+def test_a_second_router_avoids_the_engine_filled_by_the_first() -> None:
     first, second = placement(), placement()
     assert [first.begin_request("one session", TOKENS, 0.0) for _ in range(SLACK)] == [0] * SLACK
     for engine, tokens in enumerate(first.tokens):
@@ -262,7 +262,7 @@ def test_two_routers_do_not_both_fill_the_engine_that_the_first_of_them_fills() 
     assert [second.begin_request(f"new {number}", TOKENS, 1.0) for number in range(SLACK)] == [1] * SLACK
 
 
-def test_forgotten_sessions_do_not_pile_up() -> None:
+def test_the_number_of_remembered_sessions_is_limited() -> None:
     balancer = LoadBalancer(3, max_sessions=10)
     for number in range(50):
         balancer.begin_request(str(number), TOKENS, 0.0)

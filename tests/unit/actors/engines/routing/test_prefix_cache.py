@@ -8,7 +8,7 @@ from protocol.weights import WeightVersion
 OLD, NEW = WeightVersion(1), WeightVersion(2)
 
 
-def test_a_fresh_prefix_belongs_to_the_weights_alone() -> None:
+def test_version_mode_keys_prefixes_by_weight_version_only() -> None:
     prefixes = PrefixKeys("version")
     first, other = prefixes.key_for_session("a", OLD), prefixes.key_for_session("b", OLD)
     assert first == other
@@ -17,7 +17,7 @@ def test_a_fresh_prefix_belongs_to_the_weights_alone() -> None:
     assert prefixes.key_for_session("a", NEW).text != first.text
 
 
-def test_a_session_keeps_the_key_that_it_began_with_until_the_server_is_another() -> None:
+def test_session_mode_keeps_a_sessions_key_until_the_server_is_replaced() -> None:
     prefixes = PrefixKeys("session")
     begun = prefixes.key_for_session("a", OLD)
     assert prefixes.key_for_session("a", NEW) == begun
@@ -27,7 +27,7 @@ def test_a_session_keeps_the_key_that_it_began_with_until_the_server_is_another(
     assert prefixes.key_for_session("a", NEW).version == NEW
 
 
-def test_the_session_that_was_silent_longest_is_the_one_forgotten() -> None:
+def test_the_least_recently_used_session_is_evicted() -> None:
     prefixes = PrefixKeys("session", max_sessions=2)
     for session in ("a", "b", "a", "c"):
         prefixes.key_for_session(session, OLD)

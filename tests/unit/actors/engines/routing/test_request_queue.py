@@ -85,7 +85,7 @@ class EngineWithQueue:
             self.server.go.set()
 
 
-async def test_a_full_queue_refuses_one_more_at_once_and_takes_it_when_there_is_room() -> None:
+async def test_a_full_queue_refuses_a_request_at_once_and_accepts_it_once_there_is_room() -> None:
     engine = EngineWithQueue()
     engine.serve()
     async with engine.with_requests(20, 20, 20):
@@ -96,12 +96,12 @@ async def test_a_full_queue_refuses_one_more_at_once_and_takes_it_when_there_is_
 
 
 @pytest.mark.parametrize(("settings", "most"), [({}, 320), ({"max_queued": 3}, 3)])
-def test_how_many_may_wait_follows_from_how_many_run_at_once(settings: dict[str, int], most: int) -> None:
+def test_the_queue_limit_defaults_to_a_multiple_of_the_running_limit(settings: dict[str, int], most: int) -> None:
     spec = engine_spec(Path(), max_running=20, **settings)
     assert spec.settings.queue_limit == most
 
 
-async def test_no_request_is_named_like_the_beginning_of_another() -> None:
+async def test_no_request_id_is_a_prefix_of_another() -> None:
     """SGLang ends all whose name begins with the one that it is told to end."""
     engine = EngineWithQueue()
     engine.serve()
@@ -112,14 +112,14 @@ async def test_no_request_is_named_like_the_beginning_of_another() -> None:
     assert [other for name in names for other in names if other.startswith(name)] == names
 
 
-def test_an_actor_takes_more_calls_than_an_engine_takes_requests() -> None:
-    """Else Ray lets wait what is to be refused at once, and those behind it who ask how the engine is."""
+def test_an_engine_actor_accepts_more_calls_than_its_engine_accepts_requests() -> None:
+    """Otherwise Ray would queue calls that should be refused at once, and health checks would wait behind them."""
     spec = engine_spec(Path(), max_running=512)
     settings = spec.settings
     assert settings.max_concurrent_calls > settings.max_running + settings.queue_limit
 
 
-async def test_tokens_are_those_that_run_and_those_that_wait_and_of_both_the_askers() -> None:
+async def test_running_queued_and_caller_tokens_are_counted_separately() -> None:
     engine = EngineWithQueue()
     engine.serve()
     async with engine.with_requests(100, 30, 50):
@@ -129,14 +129,14 @@ async def test_tokens_are_those_that_run_and_those_that_wait_and_of_both_the_ask
     assert engine.queue.count_tokens(()) == TokensInFlight(running=0, queued=0, of_caller=0)
 
 
-async def test_what_waits_for_a_server_is_queued() -> None:
+async def test_requests_waiting_for_a_server_count_as_queued() -> None:
     engine = EngineWithQueue()
     async with engine.with_requests(100):
         assert engine.queue.count_tokens(()) == TokensInFlight(running=0, queued=100, of_caller=0)
         engine.serve()
 
 
-async def test_an_engine_says_what_it_is_at_and_which_weights_it_serves(tmp_path: Path) -> None:
+async def test_a_snapshot_reports_the_engines_state_and_weight_version(tmp_path: Path) -> None:
     engine = SGLangEngine(engine_spec(tmp_path, max_running=2))
     load = (await engine.snapshot(())).load
     assert (load.state, load.version, load.paused_s) == (EngineState.NEW, NO_VERSION, 0.0)

@@ -28,6 +28,6 @@ print("told apart")
 
 
 @pytest.mark.slow
-def test_the_servers_checksum_is_of_every_bit() -> None:
+def test_the_servers_checksum_covers_every_bit() -> None:
     done = subprocess.run([sys.executable, "-c", CHECK], capture_output=True, text=True, check=False)
     assert done.stdout == "told apart\n", done.stderr[-3000:]

@@ -84,7 +84,7 @@ async def posted(path: str, call: Callable[[SGLangClient], Awaitable[object]]) -
 
 
 @pytest.mark.sglang
-async def test_what_is_asked_is_of_the_server_s_own_types_and_no_field_is_unknown_to_it() -> None:
+async def test_request_bodies_match_the_servers_types_without_unknown_fields() -> None:
     bodies = [(kind, await posted(path, call)) for path, (kind, call) in CALLS.items()]
     checking = partial(subprocess.run, input=json.dumps(bodies), text=True, capture_output=True, check=False)
     done = await asyncio.to_thread(checking, [sys.executable, "-c", CHECK])
@@ -92,7 +92,7 @@ async def test_what_is_asked_is_of_the_server_s_own_types_and_no_field_is_unknow
     assert done.stdout.split() == [kind for kind, _ in bodies]
 
 
-async def test_tensors_are_named_to_the_server_not_sent() -> None:
+async def test_tensors_are_sent_to_the_server_by_reference() -> None:
     """However large they are."""
     large = TensorBucketSpec(PIECE.file, "float32", ["a"], [(1_000_000,)])
     (text, *_) = [

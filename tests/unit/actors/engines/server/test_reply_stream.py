@@ -38,12 +38,12 @@ def test_spans_that_cover_each_token_once_label_each_token(parts: list[tuple[int
     ],
     ids=["none", "short", "long", "late", "hole", "overlap", "empty"],
 )
-def test_spans_that_do_not_are_refused(spans: list[VersionSpan], count: int) -> None:
+def test_spans_that_do_not_cover_each_token_once_are_refused(spans: list[VersionSpan], count: int) -> None:
     with pytest.raises(ServerLost):
         expand_spans(spans, count)
 
 
-def test_chunks_give_one_reply_whose_lists_have_equal_length() -> None:
+def test_chunks_are_joined_into_one_reply_with_lists_of_equal_length() -> None:
     stream = ReplyStream(3, 3)
     assert stream.parse_chunk(make_chunk([7], ends=False)) is None
     whole = stream.parse_chunk(make_chunk([8, 9], ends=True))
@@ -52,7 +52,7 @@ def test_chunks_give_one_reply_whose_lists_have_equal_length() -> None:
     assert (whole.finish, whole.cached_tokens) == ("length", 5)
 
 
-def test_a_reply_of_an_adapter_is_its_own_whatever_the_server_says_of_the_weights_beneath() -> None:
+def test_an_adapter_reply_has_the_adapters_version_not_the_base_weights_version() -> None:
     stream = ReplyStream(3, 9, adapter=True)
     stream.parse_chunk(make_chunk([7], ends=False))
     assert stream.partial_reply(9).versions == [9]
@@ -82,15 +82,13 @@ def test_a_reply_that_contradicts_itself_is_not_used(changes: dict[str, object])
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"meta_info": 3}', b"\xff", b"[DONE]"])
-def test_a_reply_that_is_none_is_not_used(body: bytes) -> None:
+def test_an_unreadable_reply_is_refused(body: bytes) -> None:
     with pytest.raises(ServerLost):
         ReplyStream(3, 3).parse_chunk(body)
 
 
 @pytest.mark.parametrize(("code", "error"), [(400, RequestRefused), (503, ServerLost), (None, ServerLost)])
-def test_what_the_server_says_of_a_request_in_the_stream_has_its_own_error(
-    code: int | None, error: type[Exception]
-) -> None:
+def test_an_error_chunk_in_the_stream_raises_the_error_of_its_code(code: int | None, error: type[Exception]) -> None:
     with pytest.raises(error, match="too long"):
         ReplyStream(3, 3).parse_chunk(json.dumps({"error": {"code": code, "message": "too long"}}).encode())
 
@@ -102,7 +100,7 @@ def served(version: int) -> tuple[WeightVersion, PrefixKey]:
     return WeightVersion(version), PrefixKey(f"v{version}", WeightVersion(version))
 
 
-def test_a_server_that_is_lost_costs_no_token_that_came() -> None:
+def test_tokens_received_before_a_server_is_lost_are_kept() -> None:
     work = InflightRequest(ASKED, lambda: None)
     work.begin_attempt(*served(3)).parse_chunk(make_chunk([7, 8], ends=False))
     assert (work.keep_partial_reply(), work.input_ids, work.tokens_left) == (2, [1, 2, 7, 8], 4)
@@ -114,7 +112,7 @@ def test_a_server_that_is_lost_costs_no_token_that_came() -> None:
     assert (reply.server_switches, reply.key_version, reply.mixed_prefix) == (1, 4, False)
 
 
-def test_of_a_reply_that_outlived_new_weights_nothing_is_lost_and_no_token_counts_as_younger_than_it_is() -> None:
+def test_a_reply_across_weight_updates_keeps_all_tokens_with_the_oldest_possible_version() -> None:
     """Only the last chunk says where they changed, and it never came: the next one may have some of both."""
     work = InflightRequest(ASKED, lambda: None)
     stream = work.begin_attempt(*served(3))
@@ -132,7 +130,7 @@ def test_of_a_reply_that_outlived_new_weights_nothing_is_lost_and_no_token_count
 
 
 def test_a_mixed_prefix_stays_marked_when_the_server_that_mixed_it_is_lost() -> None:
-    """Else these tokens count as made by one set of weights alone."""
+    """Otherwise these tokens would count as sampled from a single weight version."""
     work = InflightRequest(ASKED, lambda: None)
     stream = work.begin_attempt(WeightVersion(4), PrefixKey("v3-s", WeightVersion(3)))
     stream.parse_chunk(make_chunk([7, 8], ends=False))
@@ -146,7 +144,7 @@ def test_a_mixed_prefix_stays_marked_when_the_server_that_mixed_it_is_lost() -> 
     assert elsewhere.partial_reply.mixed_prefix
 
 
-def test_nobody_goes_on_behind_an_end() -> None:
+def test_a_final_chunk_is_not_kept_for_resuming() -> None:
     """A server that dies behind its last word, which is not answered yet: the next would speak on after the turn."""
     work = InflightRequest(ASKED, lambda: None)
     stream = work.begin_attempt(*served(3))
@@ -155,7 +153,7 @@ def test_nobody_goes_on_behind_an_end() -> None:
     assert work.partial_reply.token_ids == [7]
 
 
-def test_nobody_goes_on_behind_more_than_was_asked_for() -> None:
+def test_tokens_beyond_the_requested_number_are_not_kept_for_resuming() -> None:
     work = InflightRequest(ASKED, lambda: None)
     stream = work.begin_attempt(*served(3))
     stream.parse_chunk(make_chunk([7], ends=False))
@@ -164,7 +162,7 @@ def test_nobody_goes_on_behind_more_than_was_asked_for() -> None:
     assert (work.keep_partial_reply(), work.tokens_left) == (1, 5)
 
 
-def test_a_watcher_is_told_what_another_server_would_go_on_behind() -> None:
+def test_a_watcher_receives_exactly_the_tokens_that_another_server_would_resume_from() -> None:
     partials = list[list[int]]()
     request = replace(ASKED, resume_from=PartialReply([6], [-0.6], [2]))
     work = InflightRequest(request, lambda: None, lambda came: partials.append(came.token_ids))
@@ -178,7 +176,7 @@ def test_a_watcher_is_told_what_another_server_would_go_on_behind() -> None:
     assert partials == [[6, 7], [6, 7, 8], [6, 7, 8, 9]]
 
 
-def test_another_engine_is_told_what_came_over_any_way() -> None:
+def test_a_partial_reply_survives_pickling_and_another_engine_resumes_from_it() -> None:
     """Errors cross processes by pickle, which forgets what an exception was not made of."""
     sent = EngineUnavailable("gone", PartialReply([7], [-0.7], [3]))
     came = pickle.loads(pickle.dumps(sent))  # noqa: S301  its own bytes

@@ -33,7 +33,7 @@ def test_a_request_may_use_the_whole_context(kv_slots: int) -> None:
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_every_server_is_started_so_that_labels_are_true_and_nobody_else_is_served(device: str) -> None:
+def test_servers_start_with_true_version_labels_on_loopback_and_with_a_key(device: str) -> None:
     """Overlap scheduling labels the token in flight at a pause with the weights after it, replies that are streamed
     whole again and again cost time in the square of their length, and whoever sends it tensors is unpickled."""
     arguments = server_arguments(spec(device=device), MANIFEST, 8000)
@@ -54,7 +54,7 @@ def test_servers_on_a_cpu_take_one_thread_each_and_stay_on_loopback(monkeypatch:
     assert (environment["CUDA_VISIBLE_DEVICES"], environment["HF_HUB_OFFLINE"]) == ("", "1")
 
 
-def test_what_the_machine_says_of_its_network_and_gpus_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_network_and_gpu_variables_of_the_machine_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"GLOO_SOCKET_IFNAME": "eth1", "CUDA_VISIBLE_DEVICES": "3", "OMP_NUM_THREADS": "16"}.items():
         monkeypatch.setenv(name, value)
     assert server_environment(spec(), "key")["GLOO_SOCKET_IFNAME"] == "eth1"

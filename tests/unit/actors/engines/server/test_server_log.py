@@ -9,7 +9,7 @@ import pytest
 from actors.engines.server.process import describe_exit, read_log_tail
 
 
-def test_the_end_of_a_log_is_short_plain_and_of_this_start(tmp_path: Path) -> None:
+def test_the_log_tail_is_short_plain_and_of_the_current_start(tmp_path: Path) -> None:
     log = tmp_path / "engine-0.log"
     log.write_text("of an earlier start\n")
     offset = log.stat().st_size
@@ -29,5 +29,5 @@ def test_the_end_of_a_log_is_short_plain_and_of_this_start(tmp_path: Path) -> No
         ("137 its scheduler was killed by SIGKILL\n", "the server was ended: its scheduler was killed by SIGKILL"),
     ],
 )
-def test_the_end_of_a_server_is_told_by_what_ended_first(log_text: str, cause: str) -> None:
+def test_a_server_exit_is_described_by_the_process_that_ended_first(log_text: str, cause: str) -> None:
     assert describe_exit(log_text) == cause

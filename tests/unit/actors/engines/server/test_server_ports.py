@@ -13,7 +13,7 @@ from actors.engines.server.process import SGLangServer
 from tests.support.network.aiohttp_servers import serve_on_loopback
 
 
-async def test_a_server_that_does_not_know_our_key_is_not_ours() -> None:
+async def test_a_server_that_rejects_our_key_means_that_the_port_is_taken() -> None:
     async def refuse(_asked: web.Request) -> web.Response:
         return web.json_response({"error": "Unauthorized"}, status=401)
 
@@ -25,7 +25,7 @@ async def test_a_server_that_does_not_know_our_key_is_not_ours() -> None:
 
 
 @pytest.mark.parametrize("taken", [2, 3])
-async def test_another_port_is_tried_then(taken: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_taken_port_is_replaced_at_most_twice(taken: int, monkeypatch: pytest.MonkeyPatch) -> None:
     tries: list[int] = []
     server = cast("SGLangServer", object())
 

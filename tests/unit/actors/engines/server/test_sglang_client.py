@@ -14,7 +14,7 @@ from tests.support.network.aiohttp_servers import serve_on_loopback
 OPTIONS = SamplingOptions(max_new_tokens=1, temperature=1.0, stop_token_ids=(), greedy=True)
 
 
-async def test_a_client_that_is_closed_leaves_nobody_waiting_for_a_reply_that_has_begun() -> None:
+async def test_closing_a_client_ends_the_wait_for_a_started_reply() -> None:
     over = asyncio.Event()
 
     async def begin(pending: web.Request) -> web.StreamResponse:

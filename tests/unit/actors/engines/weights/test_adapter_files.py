@@ -48,7 +48,7 @@ def write(folder: Path, shapes: dict[str, tuple[int, ...]] = SHAPES, config: obj
     return WeightManifest(WeightVersion(5), 1, NO_VERSION, str(folder), digest, len(shapes), file.stat().st_size)
 
 
-def test_the_matrices_of_an_adapter_are_those_of_its_projections_and_no_others() -> None:
+def test_an_adapter_has_matrices_for_exactly_its_target_projections() -> None:
     assert adapter_shape(LORA, MODEL).shapes == SHAPES
 
 
@@ -64,7 +64,7 @@ def test_a_whole_adapter_passes(tmp_path: Path) -> None:
         (SHAPES | {f"{Q}.lora_A.weight": (3, 4)}, r"lora_A.weight has shape \(3, 4\), the model \(2, 4\)"),
     ],
 )
-def test_matrices_that_are_not_the_runs_are_refused(
+def test_adapter_matrices_that_do_not_match_the_run_are_refused(
     tmp_path: Path, shapes: dict[str, tuple[int, ...]], says: str
 ) -> None:
     with pytest.raises(InvalidWeights, match=says):
@@ -83,13 +83,13 @@ def test_matrices_that_are_not_the_runs_are_refused(
     ],
     ids=["scale", "rank", "type", "targets", "no rank", "no object"],
 )
-def test_a_configuration_that_is_not_the_runs_is_refused(tmp_path: Path, config: object) -> None:
+def test_an_adapter_configuration_that_does_not_match_the_run_is_refused(tmp_path: Path, config: object) -> None:
     """The digest does not cover it, and the server scales by it."""
     with pytest.raises(InvalidWeights, match=r"version 0\.5"):
         check_adapter(write(tmp_path / "new", config=config), MODEL, LORA)
 
 
-def test_a_bit_that_has_changed_is_refused(tmp_path: Path) -> None:
+def test_an_adapter_with_a_changed_bit_is_refused(tmp_path: Path) -> None:
     manifest = write(tmp_path / "new")
     file = tmp_path / "new" / "adapter_model.safetensors"
     save_file({name: matrix * 2 for name, matrix in load_file(file).items()}, file)
@@ -98,7 +98,7 @@ def test_a_bit_that_has_changed_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("device", "backend"), [("cpu", True), ("cuda", False)])
-def test_a_server_has_places_for_the_adapters_and_for_a_request_without_one(device: str, backend: bool) -> None:
+def test_a_server_has_slots_for_all_adapters_and_one_for_requests_without_adapter(device: str, backend: bool) -> None:
     """Without the last a probe would push an adapter out of a server that is full."""
     arguments = server_arguments(engine_spec(Path(), lora=LORA, max_adapters=3, device=device), MANIFEST, 1)
     limits = [name for name in arguments if name.startswith(("--max-lora", "--max-loaded"))]

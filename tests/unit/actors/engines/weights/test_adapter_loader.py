@@ -115,7 +115,7 @@ async def tidied(folder: Path) -> AsyncIterator[EngineWithLoader]:
         tidying.cancel()
 
 
-async def test_an_adapter_goes_with_its_last_user_once_a_later_one_serves(tmp_path: Path) -> None:
+async def test_a_replaced_adapter_is_unloaded_when_its_last_request_ends(tmp_path: Path) -> None:
     async with tidied(tmp_path) as engine:
         assert engine.serves == (1, "v1")
         engine.dispatch.leave(1)
@@ -130,7 +130,7 @@ async def test_an_adapter_goes_with_its_last_user_once_a_later_one_serves(tmp_pa
         assert engine.server.calls.count("unload v2") == 1
 
 
-async def test_a_load_waits_for_a_place(tmp_path: Path) -> None:
+async def test_an_adapter_load_waits_for_a_free_slot(tmp_path: Path) -> None:
     async with tidied(tmp_path) as engine, asyncio.TaskGroup() as group:
         for version in range(2, MOST + 1):
             engine.dispatch.versions_in_use.add(WeightVersion(version - 1))
@@ -145,7 +145,7 @@ async def test_a_load_waits_for_a_place(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("broken", ["load", "probe"])
-async def test_a_load_that_fails_leaves_the_one_before_and_can_be_tried_again(tmp_path: Path, broken: str) -> None:
+async def test_a_failed_load_keeps_the_previous_adapter_and_can_be_retried(tmp_path: Path, broken: str) -> None:
     async with tidied(tmp_path) as engine:
         engine.server.broken = {broken}
         with pytest.raises(ServerLost):
@@ -156,7 +156,7 @@ async def test_a_load_that_fails_leaves_the_one_before_and_can_be_tried_again(tm
         assert engine.serves == (2, "v2")
 
 
-async def test_another_folder_under_the_name_is_not_served(tmp_path: Path) -> None:
+async def test_an_adapter_loaded_from_another_folder_is_not_served(tmp_path: Path) -> None:
     async with tidied(tmp_path) as engine:
 
         async def load_another(name: str, path: str) -> None:
@@ -168,7 +168,7 @@ async def test_another_folder_under_the_name_is_not_served(tmp_path: Path) -> No
         assert (engine.serves, set(engine.server.loaded)) == ((1, "v1"), {"v1"})
 
 
-async def test_what_a_load_that_was_given_up_has_left_makes_room_for_the_next(tmp_path: Path) -> None:
+async def test_leftovers_of_an_abandoned_load_are_removed_before_the_next(tmp_path: Path) -> None:
     """It may be done by the server after its caller has gone."""
     async with tidied(tmp_path) as engine:
         for version in range(2, 9):
@@ -181,7 +181,7 @@ async def test_what_a_load_that_was_given_up_has_left_makes_room_for_the_next(tm
             assert engine.serves[0] == version
 
 
-async def test_what_could_not_be_unloaded_is_tried_again_at_the_next_occasion(tmp_path: Path) -> None:
+async def test_a_failed_unload_is_retried_at_the_next_opportunity(tmp_path: Path) -> None:
     async with tidied(tmp_path) as engine:
         engine.server.broken = {"unload"}
         await engine.take(2)
@@ -192,7 +192,7 @@ async def test_what_could_not_be_unloaded_is_tried_again_at_the_next_occasion(tm
         await engine.loaded(2)
 
 
-async def test_a_new_server_has_the_newest_adapter_alone(tmp_path: Path) -> None:
+async def test_a_new_server_loads_only_the_newest_adapter(tmp_path: Path) -> None:
     async with tidied(tmp_path) as engine:
         engine.dispatch.versions_in_use = {WeightVersion(1)}
         await engine.take(2)

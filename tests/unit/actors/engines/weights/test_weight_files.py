@@ -52,7 +52,7 @@ def test_a_file_cut_off_anywhere_is_refused(tmp_path: Path, cut: int) -> None:
         check_weights(manifest(tmp_path / "new"), model)
 
 
-def test_what_differs_is_named(tmp_path: Path) -> None:
+def test_differences_from_the_model_are_named(tmp_path: Path) -> None:
     model = read_model_shape(write(tmp_path / "model", tensors()))
     other = {"embed": np.zeros((7, 4), np.float32), "bias": np.zeros(4, np.float32)}
     with pytest.raises(
@@ -92,7 +92,7 @@ def test_a_folder_without_weights_is_refused(tmp_path: Path) -> None:
         read_shapes(tmp_path)
 
 
-def test_tensors_are_compared_wherever_they_stand_in_the_file(tmp_path: Path) -> None:
+def test_tensors_are_compared_regardless_of_their_position_in_the_file(tmp_path: Path) -> None:
     one, other = write(tmp_path / "one", tensors()), write(tmp_path / "other", tensors())
     save_file(load_file(other / "model.safetensors"), other / "model.safetensors", metadata={"step": "3"})
     third = write(tmp_path / "third", tensors() | {"norm": np.ones(4, np.float32)})
@@ -100,8 +100,8 @@ def test_tensors_are_compared_wherever_they_stand_in_the_file(tmp_path: Path) ->
     assert weights_differ(one, third, 4)
 
 
-def test_numbers_that_a_server_rounds_need_not_differ(tmp_path: Path) -> None:
-    """Else a step that is too small for a bfloat16 server is never taken, and tried for ever."""
+def test_changes_lost_in_the_servers_rounding_count_as_no_difference(tmp_path: Path) -> None:
+    """Otherwise a step too small for a bfloat16 server would never count as loaded and be retried forever."""
     one = write(tmp_path / "one", tensors())
     other = write(tmp_path / "other", {name: values + np.float32(1e-6) for name, values in tensors().items()})
     assert weights_differ(one, other, 4)

@@ -120,7 +120,7 @@ async def _exchange(serving: ActiveServer) -> None:
     await weights.swap(serving, stage_checked_files(_manifest(NEW)), deadline)
 
 
-async def test_what_the_server_holds_after_the_load_is_asked_once() -> None:
+async def test_the_servers_checksum_is_read_once_after_the_load() -> None:
     scheduler = FakeSGLangServer()
     async with _serving(scheduler) as serving:
         await _exchange(serving)
@@ -128,7 +128,7 @@ async def test_what_the_server_holds_after_the_load_is_asked_once() -> None:
     assert serving.confirmed == ConfirmedWeights(_manifest(NEW), "sum-2")
 
 
-async def test_a_version_that_the_loads_reply_does_not_say_is_asked_for() -> None:
+async def test_a_version_missing_from_the_load_reply_is_requested() -> None:
     scheduler = FakeSGLangServer(tells=False)
     async with _serving(scheduler) as serving:
         await _exchange(serving)
@@ -136,7 +136,7 @@ async def test_a_version_that_the_loads_reply_does_not_say_is_asked_for() -> Non
     assert serving.confirmed == ConfirmedWeights(_manifest(NEW), "sum-2")
 
 
-async def test_a_question_that_overtook_the_load_is_asked_again() -> None:
+async def test_a_checksum_read_before_the_load_finished_is_read_again() -> None:
     scheduler = FakeSGLangServer(looks_first=True)
     async with _serving(scheduler) as serving:
         await _exchange(serving)
