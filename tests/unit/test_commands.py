@@ -57,7 +57,7 @@ COMMANDS = (
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_mistyped_option_is_one_object_and_one_line(command: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_mistyped_option_prints_one_json_object_and_one_line(command: str, capfd: pytest.CaptureFixture[str]) -> None:
     done = call_json(capfd, *command.split(), "--bogus")
     assert (done.exit_code, done.output["exit_code"]) == (EXIT_USER, EXIT_USER)
     assert "--help" in done.output["error"]
@@ -92,19 +92,19 @@ def test_a_mistyped_option_is_one_object_and_one_line(command: str, capfd: pytes
         "sandbox.tasks list /nowhere",
     ],
 )
-def test_what_cannot_be_done_is_one_object_and_one_line(command: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_user_error_prints_one_json_object_and_one_line(command: str, capfd: pytest.CaptureFixture[str]) -> None:
     done = call_json(capfd, *command.split())
     assert (done.exit_code, done.output["exit_code"]) == (EXIT_USER, EXIT_USER)
     assert done.stderr == f"error: {done.output['error']}\n"
 
 
-def test_a_word_that_is_not_utf_8_is_one_object_and_one_line() -> None:
+def test_an_argument_that_is_not_utf_8_prints_one_json_object_and_one_line() -> None:
     done = run_json("launch.cluster", "--run-id", "a\udcff")
     assert (done.exit_code, done.output["exit_code"]) == (EXIT_USER, EXIT_USER)
     assert r"'a\udcff' on the command line is not UTF-8" in done.output["error"]
 
 
-def test_brackets_are_text_and_not_style(capsys: pytest.CaptureFixture[str]) -> None:
+def test_brackets_are_printed_as_text(capsys: pytest.CaptureFixture[str]) -> None:
     """A malformed task's own words would end the run that leaves it out."""
     error_console().print("left out: task[old]: volumes [/a]:/b")
     assert capsys.readouterr().err == "left out: task[old]: volumes [/a]:/b\n"
@@ -123,7 +123,7 @@ class OuterArguments(CommandArguments):
 
 
 @pytest.mark.parametrize(("model", "words"), [(InnerArguments, ["--js"]), (OuterArguments, ["chaos", "--js"])])
-def test_an_option_is_written_in_full(model: type[CommandArguments], words: list[str]) -> None:
+def test_abbreviated_options_are_refused(model: type[CommandArguments], words: list[str]) -> None:
     """A command that took ``--js`` for ``--json`` would do its work and print no object."""
     with pytest.raises(UserError, match="did you mean '--json'"):
         parse_arguments(model, words, "test")
@@ -145,8 +145,8 @@ def placeholder(field: FieldInfo, name: str) -> str:
 
 
 @pytest.mark.parametrize("name", VERBS)
-def test_the_usage_line_shows_what_can_be_left_out(name: str) -> None:
-    """Else a newcomer looks for a recipe, or a run, that the command does not need."""
+def test_the_usage_line_shows_optional_arguments(name: str) -> None:
+    """Otherwise a newcomer would look for a recipe, or a run, that the command does not need."""
     arguments = VERBS[name].load_command().arguments
     inner = subcommands(arguments)
     for model, words in [(arguments, list[str]()), *((model, [word]) for word, model in inner.items())]:
@@ -157,7 +157,7 @@ def test_the_usage_line_shows_what_can_be_left_out(name: str) -> None:
                 assert f" {placeholder(field, spelled)}" in f"{usage} ", usage
 
 
-def test_only_commands_that_fetch_have_options_of_the_egress_proxy() -> None:
+def test_only_commands_that_fetch_have_egress_proxy_options() -> None:
     arguments = VERBS["images"].load_command().arguments
     helps = {name: format_help(arguments, "longshore images", [name]) for name in subcommands(arguments)}
     assert {name for name, text in helps.items() if "--allow-host" not in text} == {"import", "list", "prune", "pull"}
@@ -165,7 +165,7 @@ def test_only_commands_that_fetch_have_options_of_the_egress_proxy() -> None:
 
 @pytest.mark.first_case
 @pytest.mark.parametrize(("name", "encoding"), [("runs", "utf-8"), ("tasks", "ascii"), ("cluster", "ascii")])
-def test_help_and_version_are_on_standard_output(name: str, encoding: str) -> None:
+def test_help_and_version_are_printed_to_standard_output(name: str, encoding: str) -> None:
     """``longshore runs --help | less`` would be empty, and in an ASCII terminal a traceback."""
     env = os.environ | {"PYTHONIOENCODING": encoding}
     for option, expected in (("--help", f"usage: longshore {name}"), ("--version", "longshore ")):
@@ -176,7 +176,7 @@ def test_help_and_version_are_on_standard_output(name: str, encoding: str) -> No
         assert expected in done.stdout
 
 
-def test_what_was_asked_for_is_on_standard_output(tmp_path: Path) -> None:
+def test_results_are_printed_to_standard_output(tmp_path: Path) -> None:
     """``longshore runs list > file`` would write an empty file."""
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "config.json").write_text("{}")
@@ -230,7 +230,7 @@ def test_the_python_in_a_completion_script_is_valid(shell: str, escaped: str) ->
     assert found["get_completions"](["longshore", "cluster", "--mode", "s"], 3, found["COMPLETION_SPEC"])
 
 
-def test_every_command_is_one_of_longshores() -> None:
+def test_every_command_module_belongs_to_longshore() -> None:
     """A program of the docs that ``longshore`` does not know would have to be looked for."""
     named = {"launch.cluster", "launch.monitor", "launch.bench", "sandbox.stress", "sandbox.server", "sandbox.tasks"}
     assert named | {"sandbox.host", "sandbox.images", "sandbox.router", "protocol.journal"} <= MODULES
@@ -252,7 +252,7 @@ def unread() -> Generator[int]:
 @pytest.mark.parametrize("buffered", [True, False], ids=["buffered", "at once"])
 @pytest.mark.parametrize("both", [False, True], ids=["output", "errors too"])
 @pytest.mark.parametrize("command", ["list", "validate", "validate --json"])
-def test_a_command_that_nobody_reads_ends_without_a_word(
+def test_a_command_with_closed_output_ends_without_a_traceback(
     tmp_path: Path, unread: int, command: str, both: bool, buffered: bool
 ) -> None:
     """``longshore … | head`` would end in a traceback."""
@@ -292,13 +292,15 @@ sys.exit(main_guard(locals()[sys.argv[1]]))
 @pytest.mark.parametrize(
     ("does", "code", "message"), [("help", EXIT_OUTPUT_CLOSED, ""), ("mistake", EXIT_USER, "error: mend it\n")]
 )
-def test_what_else_is_wrong_is_still_said_where_nobody_reads(unread: int, does: str, code: int, message: str) -> None:
+def test_other_errors_are_still_printed_when_standard_output_is_closed(
+    unread: int, does: str, code: int, message: str
+) -> None:
     line = [sys.executable, "-c", SAYS, does]
     done = subprocess.run(line, stdout=unread, stderr=subprocess.PIPE, text=True, env=BUFFERED, check=False)
     assert (done.returncode, done.stderr) == (code, message)
 
 
-def test_another_pipe_that_is_closed_is_a_bug_and_keeps_its_traceback() -> None:
+def test_a_broken_pipe_elsewhere_keeps_its_traceback() -> None:
     done = subprocess.run([sys.executable, "-c", SAYS, "other_pipe"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (1, "begun\n")
     assert "BrokenPipeError" in done.stderr
@@ -332,8 +334,8 @@ sys.exit(main_guard(lambda: asyncio.run(work())))
 
 
 @pytest.mark.parametrize("deaf", [False, True], ids=["in front", "in a background job"])
-def test_a_command_that_is_terminated_puts_its_things_in_order(deaf: bool) -> None:
-    """Else a kill, a batch system or a container's end leaves processes and temporary files."""
+def test_a_terminated_command_cleans_up(deaf: bool) -> None:
+    """Otherwise a kill, a batch system or a container's end would leave processes and temporary files behind."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN) if deaf else None
     try:
         process = subprocess.Popen(

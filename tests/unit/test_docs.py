@@ -80,7 +80,7 @@ def tool(name: str) -> ModuleType:
 
 @pytest.mark.parametrize("page", ["config", "commands"])
 def test_generated_pages_match_the_code(page: str) -> None:
-    """Else a reader sets a removed key, or misses a new one."""
+    """Otherwise a reader could set a removed key, or miss a new one."""
     done = subprocess.run([sys.executable, str(ROOT / "tools" / f"{page}_page.py"), "--check"], check=False)
     assert done.returncode == 0, f"docs/{page}.md is stale: make docs"
 
@@ -113,7 +113,7 @@ def test_the_site_has_every_page_and_no_dead_link(site: Path) -> None:
 
 
 def test_a_page_loads_nothing_from_other_hosts(site: Path) -> None:
-    """Else it leaks its readers' addresses, and stays incomplete behind a firewall."""
+    """Otherwise it would leak its readers' addresses and stay incomplete behind a firewall."""
     external = re.compile(r"""<(?:script|img|iframe|link)\b[^>]*\b(?:src|href)=["']?(?:https?:)?//[^"'> ]+""")
     for page in site.rglob("*.html"):
         assert not external.findall(page.read_text()), page
@@ -122,7 +122,7 @@ def test_a_page_loads_nothing_from_other_hosts(site: Path) -> None:
 
 
 def test_a_page_without_a_nav_entry_appears_in_the_navigation() -> None:
-    """Else it can be reached only by its address."""
+    """Otherwise it could be reached only by its address."""
     from mkdocs.config import load_config
 
     config = load_config(str(ROOT / "mkdocs.yml"))
@@ -151,13 +151,13 @@ def test_a_file_that_a_page_names_exists(page: Path) -> None:
 
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md"], ids=lambda path: path.name)
 def test_a_module_class_or_function_that_a_page_names_exists(page: Path) -> None:
-    """Else a reader writes against a name that was renamed."""
+    """Otherwise a reader could write code against a name that was renamed."""
     for name in sorted(set(NAMED_CODE.findall(page.read_text())) - KEYS - NOT_CODE):
         assert pkgutil.resolve_name(name) is not None
 
 
 def test_the_table_of_alerts_names_every_alert() -> None:
-    """Else a reader who looks an alert up finds nothing."""
+    """Otherwise a reader who looks up an alert would find nothing."""
     sources = [path.read_text() for room in ("actors", "launch") for path in (ROOT / room).rglob("*.py")]
     raised = re.compile(r'(?:"alert\.raised", name=|raise_alert\()"(\w+)"')
     alerts = {name for source in sources for name in raised.findall(source)}
@@ -169,7 +169,7 @@ def test_the_table_of_alerts_names_every_alert() -> None:
 
 
 def test_the_fields_that_a_page_lists_are_those_that_are_written() -> None:
-    """Else a reader's own program asks for a field that is not there."""
+    """Otherwise a reader's program could ask for a field that does not exist."""
     formats, operations = ((ROOT / "docs" / page).read_text() for page in ("formats.md", "operations.md"))
     index = formats.partition("### `trajectories/index.jsonl`")[2].partition("`length` bytes")[0]
     assert re.findall(r"`(\w+)`", index) == [field.name for field in dataclasses.fields(ExportIndexEntry)]
@@ -179,14 +179,14 @@ def test_the_fields_that_a_page_lists_are_those_that_are_written() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
 def test_a_key_that_a_page_gives_a_value_exists(page: Path) -> None:
-    """Else a reader sets a key that was renamed, and is refused."""
+    """Otherwise a reader could set a key that was renamed, and be refused."""
     sections = {key.partition(".")[0] for key in KEYS}
     keys = set(re.findall(r"`([a-z_]+\.[a-z_0-9]+) = ", page.read_text()))
     assert not {key for key in keys - KEYS if key.partition(".")[0] in sections}
 
 
-def test_the_walks_through_the_code_count_their_files() -> None:
-    """Else a reader trusts a number that was true once."""
+def test_file_counts_in_the_code_walkthroughs_are_right() -> None:
+    """Otherwise a reader could trust an outdated number."""
     walks = (ROOT / "docs" / "architecture.md").read_text().partition("## Reading the code")[2].split("\n### ")[1:]
     for walk in walks:
         files = re.findall(r"^\| `([^`]+)` \|", walk, re.MULTILINE)
@@ -203,8 +203,8 @@ def test_the_light_and_the_dark_picture_differ_only_in_style() -> None:
     assert light[0] != dark[0]
 
 
-def test_keys_for_users_of_other_systems_exist() -> None:
-    """Else a user of another system sets a key that does not exist."""
+def test_keys_in_the_migration_tables_exist() -> None:
+    """Otherwise a user of another system could set a key that does not exist."""
     cells = re.findall(r"^\| [^|]+ \| ([^|]+) \|", (ROOT / "docs" / "coming-from.md").read_text(), re.MULTILINE)
     named = {key for cell in cells for key in re.findall(r"`([a-z]+\.[a-z_0-9]+)\b", cell)}
     assert len(named) > 50
@@ -215,7 +215,7 @@ def test_keys_for_users_of_other_systems_exist() -> None:
 def test_a_command_of_a_page_is_accepted_by_its_own_parser(
     command: DocumentedCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else a copied command ends with an unknown option or key."""
+    """Otherwise a copied command could fail with an unknown option or key."""
     if any(name in word for word in command.words for name in ADDED):
         pytest.skip("of a package: tests/unit/test_plugins.py")
     monkeypatch.setenv("WORKER_URLS", "http://worker1:18081")
@@ -271,8 +271,8 @@ def test_the_ray_token_of_a_page_is_valid_and_private(tmp_path: Path) -> None:
     assert token.stat().st_mode & 0o777 == 0o600
 
 
-def test_each_long_command_has_a_test_that_runs_it_smaller() -> None:
-    """Else only its arguments are tested."""
+def test_each_long_command_has_a_test_that_runs_a_smaller_version() -> None:
+    """Otherwise only its arguments would be tested."""
     for command in OURS:
         if command.mark in {CommandMark.MINUTES, CommandMark.LIVE, CommandMark.STAYS}:
             names = (f"{command.module} {command.arguments[0]}" if command.arguments else "", command.module)
@@ -283,7 +283,7 @@ def test_each_long_command_has_a_test_that_runs_it_smaller() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
 def test_a_long_command_has_a_mark(page: Path) -> None:
-    """Else readers and tests wait for minutes instead of seconds."""
+    """Otherwise readers and tests would wait for minutes instead of seconds."""
     unmarked = [str(command) for command in read_commands(page) if command.is_long and command.mark is CommandMark.NONE]
     assert not unmarked, "add a mark to its comment (docs/index.md lists them)"
 

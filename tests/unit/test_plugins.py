@@ -83,7 +83,7 @@ class EchoTerminal:
 
 
 @pytest.mark.usefixtures("site")
-async def test_an_agent_of_a_package_is_asked_for_by_name_and_runs_an_episode() -> None:
+async def test_an_agent_plugin_is_selected_by_name_and_runs_an_episode() -> None:
     config = load_recipe("demo", [*MINE, "agent.options={most=2}", "agent.system_prompt=mine"])
     agent = make_agent(config.agent.make_spec())
     engine, task = ScriptedEngine(["so:\n$ ls\n$ pwd\x01", "$ 1\n$ 2\n$ 3\x01", "done\x01"]), Task("t", "List.")
@@ -106,7 +106,7 @@ async def test_an_agent_of_a_package_is_asked_for_by_name_and_runs_an_episode() 
 
 
 @pytest.mark.usefixtures("site")
-def test_what_the_pages_agent_reads_is_what_it_says() -> None:
+def test_the_documented_agent_parses_replies_as_documented() -> None:
     agent = make_agent(load_recipe("demo", MINE).agent.make_spec())
     assert list(agent.parse_reply("$ ls").actions) == [AgentToolCall("shell_exec", {"command": "ls"})]
     assert isinstance(agent.parse_reply("$ a\n" * 6).actions[0], MalformedAction)
@@ -115,7 +115,7 @@ def test_what_the_pages_agent_reads_is_what_it_says() -> None:
     ) == [{"role": "user", "content": "a\nb"}]
 
 
-def test_a_task_format_of_a_package_is_read_written_and_converted(site: Path, tmp_path: Path) -> None:
+def test_a_task_format_plugin_reads_writes_and_converts(site: Path, tmp_path: Path) -> None:
     task = Task("greet", "Greet.\n", run_tests="#!/bin/sh\ntrue\n", expected_tests=("a",), memory_mb=512)
     write_tasks([task], "one_file", tmp_path / "own")
     assert {path.name for path in (tmp_path / "own" / "greet").iterdir()} >= {"TASK.txt", "check.sh"}
@@ -134,7 +134,7 @@ def test_a_task_format_of_a_package_is_read_written_and_converted(site: Path, tm
 
 
 @pytest.mark.usefixtures("site")
-async def test_a_provider_of_a_package_gives_sandboxes(tmp_path: Path) -> None:
+async def test_a_provider_plugin_provides_sandboxes(tmp_path: Path) -> None:
     async with pool_server(FakeProvider(), tmp_path) as (url, _):
         assert await importlib.import_module("use").greeted(url) == "echo hello\n"
         sandbox_settings = load_recipe("demo", ["sandbox.provider=lab", f'sandbox.options={{url="{url}"}}']).sandbox
@@ -147,7 +147,7 @@ async def test_a_provider_of_a_package_gives_sandboxes(tmp_path: Path) -> None:
             await sandbox.close()
 
 
-def test_a_name_that_nobody_adds_says_what_there_is(site: Path) -> None:
+def test_an_unknown_plugin_name_is_refused_with_the_available_ones(site: Path) -> None:
     assert plugin_names(PluginGroup.AGENTS) == ["prompt_lines"]
     with pytest.raises(UserError, match="did you mean 'prompt_lines'"):
         load_plugin(PluginGroup.AGENTS, "prompt_line")
@@ -158,7 +158,7 @@ def test_a_name_that_nobody_adds_says_what_there_is(site: Path) -> None:
         load_plugin(PluginGroup.AGENTS, "prompt_lines")
 
 
-def test_one_of_another_shape_is_refused_and_named(site: Path) -> None:
+def test_an_invalid_plugin_is_refused_and_named(site: Path) -> None:
     """Before a run has begun: its preflight makes the agent."""
     (site / "broken.py").write_text("raise ZeroDivisionError('at import')")
     (site / "odd.py").write_text("def nothing(_):\n    return 7\nseven = 7\n")
@@ -179,7 +179,7 @@ def test_one_of_another_shape_is_refused_and_named(site: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["nothing", "seven"])
-async def test_a_provider_of_another_shape_is_refused_and_named(site: Path, name: str) -> None:
+async def test_an_invalid_provider_plugin_is_refused_and_named(site: Path, name: str) -> None:
     (site / "odd.py").write_text("def nothing(_):\n    return 7\nseven = 7\n")
     install(site, "odd", {PluginGroup.SANDBOX_PROVIDERS: {name: f"odd:{name}"}})
     with pytest.raises(UserError, match=f"sandbox provider '{name}' is invalid"):
@@ -188,7 +188,7 @@ async def test_a_provider_of_another_shape_is_refused_and_named(site: Path, name
 
 
 @pytest.mark.usefixtures("site")
-def test_a_reward_of_a_package_is_what_a_run_is_trained_for() -> None:
+def test_a_reward_plugin_is_used_for_training() -> None:
     load_recipe("demo", ["rollout.reward=brief"])
     turn = ModelTurn("I look.", (ToolCallRecord("shell_exec", "ls"), ToolCallRecord("shell_exec", "cat a")))
     reward = find_outcome_reward("brief").formula(
@@ -199,7 +199,7 @@ def test_a_reward_of_a_package_is_what_a_run_is_trained_for() -> None:
         load_recipe("demo", ["rollout.reward=brieff"])
 
 
-def test_what_a_package_calls_a_reward_and_is_none_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_reward_plugin_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "longshore_number.py").write_text("REWARD = 3\n")
     install(tmp_path, "longshore_number", {"longshore.rewards": {"three": "longshore_number:REWARD"}})
     monkeypatch.syspath_prepend(tmp_path)

@@ -76,19 +76,19 @@ def test_a_second_run_installs_nothing(checkout: Checkout) -> None:
     assert checkout.setup() == (0, [])
 
 
-def test_changed_pins_are_installed_into_the_environment_that_is_there(checkout: Checkout) -> None:
+def test_changed_pins_are_installed_into_the_existing_environment(checkout: Checkout) -> None:
     checkout.setup()
     pins = checkout.folder / "constraints.txt"
     pins.write_text(pins.read_text() + "# another pin\n")
     assert checkout.setup() == (0, ["packages"])
 
 
-def test_an_environment_whose_making_was_cut_off_is_made_again(checkout: Checkout) -> None:
+def test_an_incomplete_environment_is_created_again(checkout: Checkout) -> None:
     assert checkout.setup(CUT_OFF="1") == (1, ["venv"])
     assert checkout.setup() == (0, ["venv", "packages"])
 
 
-def test_a_link_to_another_checkout_s_environment_is_replaced_and_that_one_stays(
+def test_a_link_to_another_checkouts_environment_is_replaced_and_its_target_kept(
     checkout: Checkout, tmp_path: Path
 ) -> None:
     there = Checkout(tmp_path / "there")
@@ -101,18 +101,18 @@ def test_a_link_to_another_checkout_s_environment_is_replaced_and_that_one_stays
     assert {path: path.read_bytes() for path in other.rglob("*") if path.is_file()} == before
 
 
-def test_a_checkout_that_was_moved_gets_scripts_that_start(checkout: Checkout) -> None:
+def test_a_moved_checkout_gets_working_scripts(checkout: Checkout) -> None:
     checkout.setup()
     checkout.folder = checkout.folder.rename(checkout.folder.with_name("moved"))
     assert checkout.setup() == (0, ["venv", "packages"])
 
 
-def test_packages_follow_the_machines_python_to_its_next_version(checkout: Checkout) -> None:
+def test_a_new_python_version_reinstalls_the_environment(checkout: Checkout) -> None:
     checkout.setup()
     assert checkout.setup(FAKE_VERSION="3.13.1") == (0, ["venv", "packages"])
 
 
-def test_the_python_that_is_asked_for_replaces_another(checkout: Checkout) -> None:
+def test_the_requested_python_replaces_another(checkout: Checkout) -> None:
     checkout.setup()
     other = checkout.programs / "python3.12"
     other.write_text(FAKE_PYTHON.replace("3.11.7", "3.12.1"))
@@ -121,14 +121,14 @@ def test_the_python_that_is_asked_for_replaces_another(checkout: Checkout) -> No
     assert checkout.setup() == (0, [])
 
 
-def test_an_index_for_torch_is_asked_for_nothing_else(checkout: Checkout) -> None:
+def test_the_torch_index_is_used_only_for_torch(checkout: Checkout) -> None:
     """Such an index has torch's builds, and not the pinned versions of what torch needs."""
     checkout.setup(TORCH_INDEX="https://torch.example/cpu")
     (torch,) = (line for line in checkout.python_arguments() if "torch.example" in line)
     assert re.fullmatch(r"-m pip install --no-deps --index-url https://torch\.example/cpu torch==[0-9.]+", torch)
 
 
-def test_the_build_of_torch_that_an_index_prefers_brings_what_it_needs(checkout: Checkout) -> None:
+def test_without_a_torch_index_torch_is_installed_with_its_dependencies(checkout: Checkout) -> None:
     """A CUDA build asks for another triton than the pinned one, and cannot be imported without its libraries."""
     checkout.setup()
     torch = next(line for line in checkout.python_arguments() if line.startswith("-m pip install"))

@@ -61,7 +61,7 @@ def test_a_default_is_declared_once(sources: Trees) -> None:
     assert {key: places for key, places in found.items() if len(places) > 1} == {}
 
 
-def test_a_public_class_name_stands_once(sources: Trees, tests_and_tools: Trees) -> None:
+def test_a_public_class_name_is_unique(sources: Trees, tests_and_tools: Trees) -> None:
     """A name that needs its module to be understood is no name; two classes that do the same belong in one place."""
     found: dict[str, list[str]] = defaultdict(list)
     for path, tree in (sources | tests_and_tools).items():
@@ -132,7 +132,7 @@ def references(tree: ast.Module) -> Iterator[str]:
                 yield from ROLE.findall(text)
 
 
-def test_a_docstring_refers_to_what_there_is(sources: Trees, names: Names) -> None:
+def test_references_in_docstrings_exist(sources: Trees, names: Names) -> None:
     """A name that was renamed leads its reader nowhere."""
     dead: list[str] = []
     for path, tree in sources.items():
@@ -153,7 +153,7 @@ def imports_in_strings(tree: ast.Module) -> Iterator[tuple[str, str]]:
                             yield from ((str(node.module), each.name) for each in node.names)
 
 
-def test_a_program_in_a_string_imports_what_there_is(sources: Trees, names: Names, tests_and_tools: Trees) -> None:
+def test_imports_in_program_strings_exist(sources: Trees, names: Names, tests_and_tools: Trees) -> None:
     """Neither a type checker nor a tool that renames looks into strings."""
     trees, modules = sources | tests_and_tools, names.modules | Names(tests_and_tools).modules
     dead = [

@@ -41,12 +41,12 @@ def wanted() -> tuple[list[Requirement], list[Requirement]]:
     return [Requirement(text) for text in direct], [Requirement(text) for text in groups["engine-alone"]]
 
 
-def test_constraints_are_exact_and_name_no_host() -> None:
+def test_constraints_are_exact_versions_without_a_host() -> None:
     for line in (ROOT / "constraints.txt").read_text().splitlines():
         assert line.startswith("#") or re.fullmatch(r"[A-Za-z0-9_.-]+==[0-9][0-9A-Za-z.]*", line), line
 
 
-def test_constraints_hold_all_that_is_asked_for_and_nothing_else() -> None:
+def test_constraints_pin_exactly_the_required_packages() -> None:
     """A package that is missing fails on a newcomer's machine only; one too many is downloaded for nothing."""
     have, needed, seen = pins(), set[str](), set[tuple[str, frozenset[str]]]()
     direct, alone = wanted()
@@ -71,7 +71,7 @@ def test_constraints_hold_all_that_is_asked_for_and_nothing_else() -> None:
     assert set(have) == needed
 
 
-def test_a_cuda_build_of_torch_needs_no_pins_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cuda_build_of_torch_needs_no_additional_pins(monkeypatch: pytest.MonkeyPatch) -> None:
     """A build that the index prefers does not make the pins wrong."""
     requires = importlib.metadata.requires
 
@@ -80,10 +80,10 @@ def test_a_cuda_build_of_torch_needs_no_pins_of_its_own(monkeypatch: pytest.Monk
         return [*(requires(name) or []), *own]
 
     monkeypatch.setattr(importlib.metadata, "requires", with_cuda)
-    test_constraints_hold_all_that_is_asked_for_and_nothing_else()
+    test_constraints_pin_exactly_the_required_packages()
 
 
-def test_what_is_installed_is_what_is_pinned() -> None:
+def test_installed_versions_equal_the_pinned_ones() -> None:
     wrong = {
         name: (version, importlib.metadata.version(name))
         for name, version in pins().items()
@@ -102,7 +102,7 @@ def test_every_target_is_in_the_readme_and_sets_up_first() -> None:
             assert re.search(rf"^{target}: setup ", makefile, re.MULTILINE), f"{target} does not depend on setup"
 
 
-def test_every_command_that_is_named_exists() -> None:
+def test_every_command_mentioned_in_docs_and_code_exists() -> None:
     """Advice to run a command that is not there costs more than no advice."""
     named = re.compile(r"(?:[`/(]|: )longshore ([a-z]+)\b")
     files = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]
@@ -155,15 +155,13 @@ def test_an_ignore_that_pyright_never_reads_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "opening", ["[tool.ruff.lint]\nignore = [", '[tool.ruff.lint.per-file-ignores]\n"tests/**" = [']
 )
-def test_a_rule_that_is_switched_off_for_many_files_needs_its_reason_too(
-    tmp_path: Path, opening: str, line: str, code: int
-) -> None:
+def test_a_rule_disabled_in_pyproject_needs_a_reason(tmp_path: Path, opening: str, line: str, code: int) -> None:
     refused = _ignore(tmp_path, "", project=f'{opening}\n{line}\n]\n[tool.pyright]\ninclude = [\n    "A",\n]\n')
     assert refused.returncode == code, refused.stdout
 
 
-def test_the_hooks_look_at_what_lint_looks_at() -> None:
-    """Else a commit passes them that fails in CI."""
+def test_the_hooks_check_the_files_that_lint_checks() -> None:
+    """Otherwise a commit could pass the hooks and fail in CI."""
     (repo,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
     files = {hook["id"]: re.compile(hook.get("files", "")) for hook in repo["hooks"]}
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -211,7 +209,7 @@ def _ci(
     )
 
 
-def test_ci_passes_and_says_what_it_left_out(tmp_path: Path) -> None:
+def test_ci_passes_and_names_the_batches_it_left_out(tmp_path: Path) -> None:
     done = _ci(tmp_path)
     assert done.returncode == 0, done.stdout
     assert "test: ==== 5 passed in 1.00s ====" in done.stdout
@@ -259,7 +257,7 @@ def test_ci_says_that_the_tests_themselves_were_cut_off(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_ci_does_not_forgive_what_failed_before_the_cut(tmp_path: Path) -> None:
+def test_ci_fails_for_tests_that_failed_before_the_cut(tmp_path: Path) -> None:
     done = _ci(tmp_path, batch="echo 'FAILED tests/chaos/test_a.py::test_it'; exec sleep 600", edit=CUT)
     assert done.returncode == 1
 

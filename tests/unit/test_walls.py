@@ -43,18 +43,18 @@ def loaded(*packages: str) -> dict[str, set[str]]:
     return {package: set(modules) for package, modules in json.loads(done.stdout).items()}
 
 
-def test_importing_them_loads_nothing_heavy() -> None:
+def test_importing_light_packages_loads_no_heavy_modules() -> None:
     assert {package: modules & HEAVY for package, modules in loaded(*LIGHT).items() if modules & HEAVY} == {}
 
 
-def test_what_tells_ray_to_stay_on_loopback_runs_before_ray_is_imported() -> None:
+def test_commands_set_rays_loopback_variables_before_importing_ray() -> None:
     """Ray reads its environment once; told too late, a driver looks for its own nodes at the machine's outer address,
     for an hour."""
     commands = ("launch.cluster", "launch.sft.__main__", "launch.bench.__main__")
     assert [command for command, modules in loaded(*commands).items() if "ray" in modules] == []
 
 
-def test_settings_know_no_client() -> None:
+def test_importing_settings_loads_no_docker_client() -> None:
     """Each command reads them, and the client of the Docker daemon takes a seventh of their time."""
     assert not {"aiodocker", "aiohttp"} & loaded("launch.config.run")["launch.config.run"]
 
@@ -66,5 +66,5 @@ def test_the_monitor_starts_without_the_configuration() -> None:
     assert done.stdout.split() == ["False", "False"]
 
 
-def test_the_protocol_knows_no_docker() -> None:
+def test_the_protocol_does_not_import_docker() -> None:
     assert "aiodocker" not in loaded("protocol")["protocol"]

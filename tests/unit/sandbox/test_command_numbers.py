@@ -42,7 +42,7 @@ COMMANDS: list[tuple[Callable[[list[str]], int], str, list[str]]] = [
 @pytest.mark.parametrize(
     ("main", "words", "value"), [(main, words, value) for main, words, values in COMMANDS for value in values]
 )
-def test_a_number_that_cannot_be_is_one_line_and_exit_code_2(
+def test_an_invalid_number_is_refused_in_one_line_with_exit_code_2(
     main: Callable[[list[str]], int], words: str, value: str, capsys: pytest.CaptureFixture[str]
 ):
     line = words.split()
@@ -53,7 +53,9 @@ def test_a_number_that_cannot_be_is_one_line_and_exit_code_2(
     assert stderr.count("\n") == 1
 
 
-def test_one_from_the_environment_is_no_better(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+def test_an_invalid_number_from_the_environment_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
     monkeypatch.setenv("WORKER_MAX_TASKS", "0")
     assert main_guard(lambda: SERVER.call([])) == EXIT_USER
     assert "argument --max-tasks: must be at least 1, not '0'" in capsys.readouterr().err
@@ -65,7 +67,7 @@ class CountedArguments(CommandArguments):
     count: Count = 0
 
 
-def test_one_that_json_could_not_hold_is_no_better():
+def test_a_number_too_large_for_json_is_refused():
     """A seed with that many digits caused a traceback where the command wrote it."""
     with pytest.raises(UserError, match=f"at most {MAX_SAFE_INTEGER}, not '{2**53}'"):
         parse_arguments(CountedArguments, ["--count", str(2**53)], "counted")
@@ -73,6 +75,6 @@ def test_one_that_json_could_not_hold_is_no_better():
 
 
 @pytest.mark.parametrize("wrong", [{"capacity": 0}, {"start_concurrency": 0}])
-def test_a_pool_of_the_library_says_so_too(wrong: dict[str, int], tmp_path: Path):
+def test_pool_settings_refuse_invalid_numbers(wrong: dict[str, int], tmp_path: Path):
     with pytest.raises(UserError):
         PoolSettings(**{"name": "p", "run_id": "r", "capacity": 1, **wrong})

@@ -11,11 +11,11 @@ from sandbox.docker.address import DockerAddress, docker_address_from_environmen
 @pytest.mark.parametrize(
     "url", ["unix:///run/x/docker.sock", "tcp://127.0.0.1:2375", "tcp://[::1]:9", "tcp://box:2376?certs=/a%20b"]
 )
-def test_an_address_is_its_own_way_back(url: str) -> None:
+def test_a_parsed_address_prints_as_written(url: str) -> None:
     assert str(DockerAddress.parse(url)) == url
 
 
-def test_the_usual_ports_need_not_be_written() -> None:
+def test_default_ports_may_be_left_out() -> None:
     assert DockerAddress.parse("tcp://box").port == 2375
     assert DockerAddress.parse("tcp://box?certs=/c").port == 2376
 
@@ -23,7 +23,7 @@ def test_the_usual_ports_need_not_be_written() -> None:
 @pytest.mark.parametrize(
     "url", ["", "docker", "ssh://box", "tcp://", "tcp://box:port", "unix://run/x", "tcp://b?cert=/c"]
 )
-def test_what_is_no_address_is_refused_with_the_forms_that_are(url: str) -> None:
+def test_an_invalid_address_is_refused_with_the_valid_forms(url: str) -> None:
     with pytest.raises(UserError, match=r"unix:///path, tcp://host:port"):
         DockerAddress.parse(url)
 
@@ -36,6 +36,6 @@ def test_the_environment_of_dockers_own_client_is_understood() -> None:
     assert docker_address_from_environment({}) == ""
 
 
-def test_certificates_that_are_not_there_are_the_users_to_mend(tmp_path) -> None:
+def test_missing_certificates_are_a_user_error(tmp_path) -> None:
     with pytest.raises(UserError, match="DOCKER_CERT_PATH"):
         DockerAddress.parse(f"tcp://127.0.0.1:1?certs={tmp_path}").tls()

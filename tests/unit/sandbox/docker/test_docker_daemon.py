@@ -32,7 +32,7 @@ def refuse(connection: UnixHttpConnection) -> None:
     connection.sock.connect(connection.socket_path)
 
 
-def test_an_engine_that_the_user_may_not_use_is_named_with_the_way_in(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_inaccessible_engine_is_named_with_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(UnixHttpConnection, "connect", refuse)
     with pytest.raises(
         DockerAccessDeniedError, match=r"may not use .*unix:///forbidden.*usermod -aG docker \$USER.*log in"
@@ -42,7 +42,7 @@ def test_an_engine_that_the_user_may_not_use_is_named_with_the_way_in(monkeypatc
         find_answering_engine(("unix:///forbidden", "unix:///absent"))
 
 
-def test_another_engine_that_answers_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_engine_that_answers_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     def answers(url: str) -> bool:
         if url == "a":
             raise DockerAccessDeniedError(url)
@@ -52,7 +52,7 @@ def test_another_engine_that_answers_is_taken(monkeypatch: pytest.MonkeyPatch) -
     assert find_answering_engine(("a", "b")) == "b"
 
 
-def test_nothing_there_is_no_engine(tmp_path: Path) -> None:
+def test_a_missing_socket_is_not_an_answering_engine(tmp_path: Path) -> None:
     assert not engine_answers(f"unix://{tmp_path / 'absent'}")
 
 
@@ -67,7 +67,7 @@ def test_nothing_there_is_no_engine(tmp_path: Path) -> None:
         ("", set(), False, base_image_tag(), ["build"]),
     ],
 )
-def test_a_base_image_is_used_else_pulled_else_built(
+def test_a_base_image_is_used_if_present_or_pulled_or_built(
     monkeypatch: pytest.MonkeyPatch, configured: str, present: set[str], pullable: bool, used: str, does: list[str]
 ) -> None:
     """An unreachable registry costs a line, not the set-up."""
@@ -127,7 +127,7 @@ def test_the_docker_command_comes_with_the_engine_on_every_release(
     assert installed == ["docker.io", "iptables", *known]
 
 
-def test_who_cannot_build_the_base_image_is_told_how_to_take_another(machine: pytest.MonkeyPatch) -> None:
+def test_a_user_who_cannot_build_the_base_image_gets_instructions(machine: pytest.MonkeyPatch) -> None:
     machine.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(
         UserError, match=r"as root run `apt-get install mmdebstrap .*export LONGSHORE_BASE_IMAGE=debian:bookworm"
@@ -135,7 +135,7 @@ def test_who_cannot_build_the_base_image_is_told_how_to_take_another(machine: py
         build_base_image("unix:///engine", ignored)
 
 
-def test_root_without_apt_is_not_sent_to_it(machine: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_root_without_apt_is_not_advised_to_use_it(machine: pytest.MonkeyPatch, tmp_path: Path) -> None:
     machine.setattr(shutil, "which", lambda name: None)
     with pytest.raises(UserError, match=r"docker\.io and iptables are needed.*set DOCKER_HOST") as caught:
         start_engine(tmp_path, tmp_path, ignored)

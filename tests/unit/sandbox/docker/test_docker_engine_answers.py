@@ -84,9 +84,7 @@ QUESTIONS: dict[str, tuple[Question, object]] = {
 
 
 @pytest.mark.parametrize("name", QUESTIONS)
-async def test_an_error_of_a_busy_daemon_is_asked_again_and_is_no_answer(
-    engine: DockerEngine, daemon: FakeDockerDaemon, name: str
-):
+async def test_an_error_of_a_busy_daemon_is_retried(engine: DockerEngine, daemon: FakeDockerDaemon, name: str):
     ask, expected = QUESTIONS[name]
     daemon.fails = 2
     answer = await ask(engine)
@@ -96,7 +94,7 @@ async def test_an_error_of_a_busy_daemon_is_asked_again_and_is_no_answer(
 
 @pytest.mark.parametrize("name", QUESTIONS)
 @pytest.mark.parametrize(("status", "requests"), [(500, 5), (400, 1)])
-async def test_a_daemon_that_goes_on_failing_is_an_error_with_its_status(
+async def test_a_persistently_failing_daemon_raises_an_error_with_its_status(
     engine: DockerEngine, daemon: FakeDockerDaemon, name: str, status: int, requests: int
 ):
     daemon.fails, daemon.status = 99, status
@@ -105,7 +103,7 @@ async def test_a_daemon_that_goes_on_failing_is_an_error_with_its_status(
     assert (caught.value.status, daemon.requests) == (status, requests)
 
 
-async def test_what_a_call_says_of_the_daemon_itself_is_tried_again_too(engine: DockerEngine, daemon: FakeDockerDaemon):
+async def test_a_call_is_retried_only_for_the_given_statuses(engine: DockerEngine, daemon: FakeDockerDaemon):
     calls: list[int] = []
 
     async def call() -> str:
@@ -121,7 +119,7 @@ async def test_what_a_call_says_of_the_daemon_itself_is_tried_again_too(engine: 
     assert len(calls) == 1
 
 
-async def test_a_connection_that_is_cut_is_made_again_only_where_that_does_no_harm(daemon: FakeDockerDaemon):
+async def test_a_dropped_connection_is_retried_only_for_idempotent_calls(daemon: FakeDockerDaemon):
     calls: list[int] = []
 
     async def call() -> None:
@@ -135,7 +133,7 @@ async def test_a_connection_that_is_cut_is_made_again_only_where_that_does_no_ha
         assert len(calls) == times
 
 
-async def test_a_connection_that_aiodocker_found_cut_is_one_too(daemon: FakeDockerDaemon):
+async def test_a_dropped_connection_reported_by_aiodocker_is_treated_alike(daemon: FakeDockerDaemon):
     calls: list[int] = []
 
     async def call() -> None:
@@ -162,11 +160,11 @@ async def test_a_connection_that_aiodocker_found_cut_is_one_too(daemon: FakeDock
         ([event("kill", 999.0, signal="10"), OOM, DIED], True, True),
     ],
 )
-def test_only_memory_that_ran_out_as_the_container_died_is_why_it_died(events, out_of_memory: bool, killed: bool):
+def test_an_oom_event_is_the_cause_of_death_only_if_close_to_it(events, out_of_memory: bool, killed: bool):
     assert container_end_cause(events) == ContainerEndCause(out_of_memory, killed)
 
 
-async def test_a_death_that_the_daemon_has_not_noticed_yet_is_waited_for(
+async def test_a_death_not_yet_reported_by_the_daemon_is_awaited(
     engine: DockerEngine, daemon: FakeDockerDaemon, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(engine_module, "LONGEST_PAUSE_S", 0.0)

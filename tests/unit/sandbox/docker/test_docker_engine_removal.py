@@ -42,12 +42,12 @@ async def removed(container: FakeRemovedContainer, monkeypatch: pytest.MonkeyPat
     return container
 
 
-async def test_it_is_asked_until_the_container_is_gone(monkeypatch: pytest.MonkeyPatch):
+async def test_a_removal_is_repeated_until_the_container_is_gone(monkeypatch: pytest.MonkeyPatch):
     assert (await removed(FakeRemovedContainer(None, GONE), monkeypatch)).delete_calls == 2
     assert (await removed(FakeRemovedContainer(*[BUSY] * 40, GONE), monkeypatch)).delete_calls == 41
 
 
-async def test_what_the_daemon_cannot_do_is_an_error_and_so_is_a_removal_that_never_ends(monkeypatch):
+async def test_a_refused_or_endless_removal_is_an_error(monkeypatch):
     with pytest.raises(DockerEngineError, match="permission"):
         await removed(FakeRemovedContainer(aiodocker.DockerError(403, "permission denied")), monkeypatch)
     monkeypatch.setattr(engine_module, "REMOVAL_S", 0.0)

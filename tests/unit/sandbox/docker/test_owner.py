@@ -6,11 +6,11 @@ import subprocess
 from sandbox.docker import owner
 
 
-def test_this_process_lives():
+def test_the_current_process_is_not_dead():
     assert not owner.is_proved_dead(owner.owner_of_this_process())
 
 
-def test_a_process_that_ended_is_dead_and_one_that_reuses_its_pid_is_not_it():
+def test_an_ended_process_is_dead_even_if_its_pid_is_reused():
     with subprocess.Popen(["sleep", "60"]) as process:
         label = owner.owner_of_process(process.pid)
         assert not owner.is_proved_dead(label)
@@ -20,6 +20,6 @@ def test_a_process_that_ended_is_dead_and_one_that_reuses_its_pid_is_not_it():
     assert owner.is_proved_dead(reused)
 
 
-def test_an_owner_of_another_boot_namespace_or_format_is_not_judged():
+def test_an_owner_of_another_boot_namespace_or_format_is_not_declared_dead():
     for label in ("", "nonsense", f"other-boot/1/{os.getpid()}/5", "a/b/c/d/e"):
         assert not owner.is_proved_dead(label)

@@ -70,7 +70,7 @@ class SlowDownload:
             yield bytes([self.remaining % 256]) * KIB
 
 
-async def test_two_processes_that_fetch_the_same_file_keep_one_whole_one(tmp_path: Path):
+async def test_two_processes_that_fetch_the_same_file_keep_one_complete_copy(tmp_path: Path):
     one, other = FileCache(tmp_path, 1 << 20), FileCache(tmp_path, 1 << 20)
     go_on = Held()
     entries = [each.begin(KEY, HEAD, LONG_S) for each in (one, other)]
@@ -85,7 +85,7 @@ async def test_two_processes_that_fetch_the_same_file_keep_one_whole_one(tmp_pat
     assert (count_files(tmp_path, "body"), count_files(tmp_path, "json"), count_files(tmp_path, "part")) == (1, 1, 0)
 
 
-async def test_a_store_that_opens_leaves_what_a_living_process_writes(tmp_path: Path):
+async def test_opening_a_store_keeps_files_that_a_living_process_writes(tmp_path: Path):
     store, go_on = FileCache(tmp_path, 1 << 20), Held()
     entry = store.begin(KEY, HEAD, LONG_S)
     async with asyncio.TaskGroup() as group:
@@ -106,14 +106,14 @@ async def test_a_store_that_opens_leaves_what_a_living_process_writes(tmp_path: 
     ],
     ids=["dead process", "other boot", "other boot, old", "no owner", "no owner, old"],
 )
-def test_what_a_dead_process_left_behind_is_removed(tmp_path: Path, name: str, age_s: float, stays: bool):
+def test_leftovers_of_a_dead_process_are_removed(tmp_path: Path, name: str, age_s: float, stays: bool):
     part = tmp_path / name
     part.write_bytes(b"half")
     FileCache(tmp_path, 1 << 20, now=lambda: part.stat().st_mtime + age_s)
     assert part.exists() is stays
 
 
-async def test_a_fetch_that_breaks_off_leaves_nothing_and_the_file_before_it_stays(tmp_path: Path):
+async def test_an_interrupted_fetch_leaves_no_file_and_keeps_the_previous_one(tmp_path: Path):
     store = FileCache(tmp_path, 1 << 20)
     await fill(store, b"whole")
 
@@ -127,7 +127,7 @@ async def test_a_fetch_that_breaks_off_leaves_nothing_and_the_file_before_it_sta
     assert count_files(tmp_path, "part") == 0
 
 
-async def test_a_file_that_somebody_else_wrote_to_is_not_kept(tmp_path: Path):
+async def test_a_file_changed_by_another_writer_is_not_kept(tmp_path: Path):
     store = FileCache(tmp_path, 1 << 20)
     entry = store.begin(KEY, HEAD, LONG_S)
     entry.path.write_bytes(b"strange")
@@ -137,7 +137,7 @@ async def test_a_file_that_somebody_else_wrote_to_is_not_kept(tmp_path: Path):
     assert count_files(tmp_path, "body") == count_files(tmp_path, "part") == 0
 
 
-async def test_a_reader_never_gets_another_version_s_bytes_with_its_head(tmp_path: Path):
+async def test_a_reader_never_gets_the_bytes_of_another_version(tmp_path: Path):
     one, other = FileCache(tmp_path, 1 << 20), FileCache(tmp_path, 1 << 20)
     await fill(one, b"old")
     found = one.find(KEY)
@@ -168,7 +168,7 @@ async def test_the_least_recently_read_goes_first_also_when_others_remove_files_
 
 
 @pytest.mark.parametrize("most_bytes", [0, 16 * KIB])
-async def test_a_file_without_end_reaches_its_readers_whole_and_the_disk_in_part(tmp_path: Path, most_bytes: int):
+async def test_an_endless_file_reaches_its_readers_completely_and_the_disk_partly(tmp_path: Path, most_bytes: int):
     store, source = FileCache(tmp_path, most_bytes), SlowDownload(tmp_path, 64)
     entry = store.begin(KEY, ENDLESS, LONG_S)
     async with asyncio.TaskGroup() as group:
@@ -182,7 +182,7 @@ async def test_a_file_without_end_reaches_its_readers_whole_and_the_disk_in_part
     assert on_disk(tmp_path) == count_files(tmp_path, "part") == 0
 
 
-async def test_who_asks_for_a_file_that_is_not_kept_gets_one_of_its_own(tmp_path: Path):
+async def test_a_request_for_a_file_that_is_not_kept_starts_a_separate_fetch(tmp_path: Path):
     store, go_on = FileCache(tmp_path, 2 * KIB), Held()
     entry = store.begin(KEY, ENDLESS, LONG_S)
     async with asyncio.TaskGroup() as group:
@@ -198,7 +198,7 @@ async def test_who_asks_for_a_file_that_is_not_kept_gets_one_of_its_own(tmp_path
 
 
 @pytest.mark.parametrize("head", [ENDLESS, ResponseHead(200, (("content-length", str(9 * KIB)),))])
-async def test_what_nobody_reads_and_may_not_be_kept_is_fetched_no_further(tmp_path: Path, head: ResponseHead):
+async def test_an_unread_file_that_may_not_be_kept_is_not_fetched_further(tmp_path: Path, head: ResponseHead):
     store, source = FileCache(tmp_path, 16 * KIB), SlowDownload(tmp_path, 64)
     with pytest.raises(FetchFailedError):
         await store.fill(KEY, store.begin(KEY, head, LONG_S), source.chunks())
@@ -206,7 +206,7 @@ async def test_what_nobody_reads_and_may_not_be_kept_is_fetched_no_further(tmp_p
     assert on_disk(tmp_path) == count_files(tmp_path, "part") == 0
 
 
-async def test_a_file_that_is_larger_than_it_said_is_given_up_when_nobody_reads_it(tmp_path: Path):
+async def test_an_unread_file_larger_than_declared_is_abandoned(tmp_path: Path):
     store, source = FileCache(tmp_path, 16 * KIB), SlowDownload(tmp_path, 64)
     with pytest.raises(FetchFailedError):
         await store.fill(KEY, store.begin(KEY, HEAD, LONG_S), source.chunks())
@@ -228,7 +228,7 @@ async def test_the_last_reader_to_leave_ends_a_fetch_that_is_not_kept(tmp_path: 
     assert source.remaining > 50
 
 
-async def test_fetches_that_nobody_reads_are_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_the_number_of_unread_fetches_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("sandbox.egress_proxy.file_cache.MAX_UNREAD", 1)
     store = FileCache(tmp_path, 16 * KIB)
     first, second = store.begin("a", HEAD, LONG_S), store.begin("b", HEAD, LONG_S)
@@ -238,7 +238,7 @@ async def test_fetches_that_nobody_reads_are_few(tmp_path: Path, monkeypatch: py
     assert await everything(store.find("b")) == b"the file"
 
 
-async def test_files_on_their_way_and_those_that_are_read_count_and_are_not_dropped(tmp_path: Path):
+async def test_files_being_fetched_or_read_count_and_are_not_evicted(tmp_path: Path):
     store, held = FileCache(tmp_path, 9 * KIB), {key: Held() for key in "ab"}
     await fill(store, b"x" * 2 * KIB)
     found = store.find(KEY)
@@ -256,7 +256,7 @@ async def test_files_on_their_way_and_those_that_are_read_count_and_are_not_drop
     assert [store.find(key) is not None for key in "abc"] == [True, True, False]
 
 
-async def test_a_replaced_file_counts_while_somebody_has_it_open(tmp_path: Path):
+async def test_a_replaced_file_counts_while_it_is_open(tmp_path: Path):
     store = FileCache(tmp_path, 8 * KIB)
     await fill(store, b"x" * 4 * KIB)
     found = store.find(KEY)
@@ -271,7 +271,7 @@ async def test_a_replaced_file_counts_while_somebody_has_it_open(tmp_path: Path)
     assert on_disk(tmp_path) > 4 * KIB
 
 
-async def test_there_are_only_so_many_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_the_number_of_files_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("sandbox.egress_proxy.file_cache.MAX_FILES", 3)
     store = FileCache(tmp_path, 16 * KIB)
     for key in "abcdef":
@@ -281,7 +281,7 @@ async def test_there_are_only_so_many_files(tmp_path: Path, monkeypatch: pytest.
     assert count_files(tmp_path, "part") == 0
 
 
-def test_what_says_that_it_is_too_large_need_not_be_tried(tmp_path: Path):
+def test_a_response_declared_too_large_is_not_cached(tmp_path: Path):
     store = FileCache(tmp_path, 10)
     lengths = ("5", "6", "x")
     assert [store.may_keep(ResponseHead(200, (("content-length", each),))) for each in lengths] == [True, False, True]

@@ -52,7 +52,7 @@ async def read_all(door: socket.socket) -> bytes:
     return answer
 
 
-async def test_a_proxy_goes_on_after_connections_that_it_had_no_file_for(
+async def test_a_proxy_continues_after_running_out_of_file_descriptors(
     opened: EgressProxy, door: socket.socket, monkeypatch: pytest.MonkeyPatch
 ):
     loop = asyncio.get_running_loop()
@@ -70,7 +70,7 @@ async def test_a_proxy_goes_on_after_connections_that_it_had_no_file_for(
     assert next(refusals, None) is None, "nothing was refused"
 
 
-async def test_a_guest_whose_connection_cannot_be_served_is_the_only_one_to_lose_it(
+async def test_only_the_connection_that_cannot_be_served_is_closed(
     opened: EgressProxy, door: socket.socket, monkeypatch: pytest.MonkeyPatch
 ):
     connect = asyncio.open_connection
@@ -96,13 +96,13 @@ def few_files() -> Generator[int]:
     resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
-def test_a_process_may_open_as_many_files_as_the_system_lets_it(few_files: int):
+def test_the_open_file_limit_is_raised_to_the_systems_maximum(few_files: int):
     for _ in range(2):
         open_files.raise_open_file_limit()
         assert resource.getrlimit(resource.RLIMIT_NOFILE) == (few_files, few_files)
 
 
-async def test_a_pool_that_opens_has_asked_for_them(few_files: int, tmp_path: Path):
+async def test_an_opening_pool_raises_the_open_file_limit(few_files: int, tmp_path: Path):
     host = SandboxHost(f"unix://{tmp_path}/nobody.sock", "base", tmp_path / "toolchain")
     with pytest.raises(DockerEngineError):
         async with SandboxPool(PoolSettings("p", "r", 1), host):

@@ -9,7 +9,7 @@ async def addresses(pinned: PinnedResolver, host: str) -> list[str]:
     return [each["host"] for each in await pinned.resolve(host, 443)]
 
 
-async def test_the_latest_names_are_known_at_their_vetted_addresses_and_no_others():
+async def test_only_the_latest_pinned_names_resolve_to_their_vetted_addresses():
     pinned = PinnedResolver()
     for number in range(MAX_PINNED_NAMES + 10):
         pinned.pin(VettedHost("often.example", 443, ("192.0.2.1",)))

@@ -35,18 +35,18 @@ LIST = AllowList(("files.example", "*.deep.example", "odd.example:8080", "10.1.2
         ("127.0.0.1", 80, False),
     ],
 )
-def test_only_what_is_on_the_list_is_allowed(host: str, port: int, allowed: bool):
+def test_only_listed_hosts_are_allowed(host: str, port: int, allowed: bool):
     assert LIST.allows(host, port) is allowed
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "10.0.0.1", "169.254.169.254", "::1", "fd00::2", "::ffff:127.0.0.1"])
-def test_an_allowed_name_leads_to_no_private_address(address: str):
+def test_an_allowed_name_may_not_resolve_to_a_private_address(address: str):
     assert not LIST.allows_address("files.example", address)
     assert not AllowList(everywhere=True).allows(address, 80)
     assert not AllowList(everywhere=True).allows_address("files.example", address)
 
 
-def test_an_address_on_the_list_is_allowed_as_itself_only():
+def test_a_listed_address_is_allowed_only_as_itself():
     assert LIST.allows_address("10.1.2.3", "10.1.2.3")
     assert not LIST.allows_address("10.1.2.3", "10.1.2.4")
     assert LIST.allows_address("files.example", "8.8.8.8")
@@ -75,22 +75,22 @@ async def test_a_refusal_says_whether_host_or_port_is_not_listed(host: str, port
         ("::1", "is not a host"), ("https://example.org", "is not a host"),
     ],
 )  # fmt: skip
-def test_an_entry_that_leads_nowhere_or_to_the_proxys_own_machine_is_named(entry: str, why: str):
+def test_an_entry_that_can_never_be_reached_is_reported_with_the_reason(entry: str, why: str):
     assert why in explain_unreachable(entry)
 
 
 @pytest.mark.parametrize("entry", [*LIST.entries, "localhost.example", "8.8.8.8"])
-def test_an_entry_that_may_be_right_is_not_named(entry: str):
+def test_a_possibly_valid_entry_is_not_reported(entry: str):
     assert not explain_unreachable(entry)
 
 
 @given(st.text(max_size=30))
-def test_no_text_is_an_authority_by_accident(text: str):
+def test_any_text_yields_a_valid_authority_or_is_refused(text: str):
     parts = split_authority(text, 443)
     assert parts is None or (parts[0] and 0 < parts[1] < 65536)
 
 
-def test_an_index_pages_links_lead_back_through_the_proxy_and_relative_ones_stay():
+def test_absolute_links_of_an_index_page_are_rewritten_and_relative_ones_kept():
     page = b'<a href="https://files.example/p/a.whl#sha256=1">a</a> <a href="../b.whl">b</a> {"u":"http://h:1/c"}'
     assert LinkRewriter(PROXY_URL).feed(page, last=True) == (
         b'<a href="http://127.0.0.1:3128/~/https/files.example/p/a.whl#sha256=1">a</a> <a href="../b.whl">b</a> '
@@ -108,7 +108,7 @@ links = st.sampled_from(
 
 
 @given(st.lists(links, max_size=60), st.lists(st.integers(1, 700), min_size=1))
-def test_a_page_that_comes_in_pieces_reads_as_if_it_came_at_once(parts: list[bytes], lengths: list[int]):
+def test_a_page_in_pieces_is_rewritten_like_a_whole_one(parts: list[bytes], lengths: list[int]):
     page = b"".join(parts)
     whole, rewriting, at, out = LinkRewriter(PROXY_URL).feed(page, last=True), LinkRewriter(PROXY_URL), 0, b""
     for length in itertools.islice(itertools.cycle(lengths), len(page)):
@@ -117,7 +117,7 @@ def test_a_page_that_comes_in_pieces_reads_as_if_it_came_at_once(parts: list[byt
     assert out + rewriting.feed(b"", last=True) == whole
 
 
-def test_of_a_page_of_any_size_a_piece_is_held():
+def test_rewriting_a_page_buffers_only_a_small_part():
     rewriting, given_out = LinkRewriter(PROXY_URL), 0
     for number in range(1, 101):
         given_out += len(rewriting.feed(b"h" * 4096))

@@ -14,7 +14,7 @@ def parse_settings(*words: str) -> EgressProxySettings:
     return parse_arguments(EgressProxyOptions, words, "test").proxy_settings(EgressProxySettings)
 
 
-def test_the_command_line_says_all_of_it():
+def test_all_settings_are_read_from_the_command_line():
     hosts = ("--allow-host", "example.org", "--allow-host", "*.example.net:8080")
     index = ("--python-index", "https://index.example:8443/simple", "--proxy-gb", "0.5")
     settings = parse_settings(*hosts, *index)
@@ -23,7 +23,7 @@ def test_the_command_line_says_all_of_it():
     assert parse_settings() == EgressProxySettings()
 
 
-def test_programs_behind_the_proxy_are_told_of_it_and_go_to_their_neighbours_without_it():
+def test_the_environment_names_the_proxy_and_exempts_neighbouring_services():
     env = EgressProxySettings(python_index="https://index.example/simple").environment(("db",))
     assert env["PIP_INDEX_URL"] == f"{PROXY_ADDRESS}/~/https/index.example/simple"
     assert env["https_proxy"] == PROXY_ADDRESS
@@ -31,11 +31,11 @@ def test_programs_behind_the_proxy_are_told_of_it_and_go_to_their_neighbours_wit
 
 
 @pytest.mark.parametrize("host", ["", "https://example.org", "example.org:http", "example.org:99999"])
-def test_what_is_no_host_is_refused(host: str):
+def test_an_invalid_host_is_refused(host: str):
     with pytest.raises(UserError, match=r"is not a host: write example\.org"):
         parse_settings("--allow-host", host)
 
 
-def test_what_is_no_index_is_refused():
+def test_an_invalid_package_index_is_refused():
     with pytest.raises(UserError, match="is not a package index"):
         parse_settings("--npm-index", "example.org")

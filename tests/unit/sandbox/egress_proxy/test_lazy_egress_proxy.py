@@ -12,7 +12,7 @@ from sandbox.egress_proxy.lazy_proxy import LazyEgressProxy
 from sandbox.egress_proxy.settings import EgressProxySettings
 
 
-async def test_there_is_none_until_somebody_asks_and_then_one(tmp_path: Path):
+async def test_the_proxy_is_created_once_on_first_use(tmp_path: Path):
     async with LazyEgressProxy(tmp_path / "egress_proxy", EgressProxySettings()) as lazy_proxy:
         assert lazy_proxy.statistics() is None
         assert lazy_proxy.environment()["http_proxy"]
@@ -23,7 +23,7 @@ async def test_there_is_none_until_somebody_asks_and_then_one(tmp_path: Path):
         assert lazy_proxy.statistics() is not None
 
 
-async def test_a_proxy_that_cannot_keep_its_files_is_an_error_of_who_asks(tmp_path: Path):
+async def test_a_proxy_without_a_usable_folder_raises_an_error_for_each_caller(tmp_path: Path):
     (tmp_path / "file").write_text("")
     async with LazyEgressProxy(tmp_path / "file" / "egress_proxy", EgressProxySettings()) as lazy_proxy:
         for _ in range(2):
@@ -31,7 +31,7 @@ async def test_a_proxy_that_cannot_keep_its_files_is_an_error_of_who_asks(tmp_pa
                 await lazy_proxy.get()
 
 
-async def test_who_is_cancelled_while_it_opens_does_not_close_it_for_others(tmp_path: Path):
+async def test_a_cancelled_caller_does_not_close_the_opening_proxy_for_others(tmp_path: Path):
     async with LazyEgressProxy(tmp_path / "egress_proxy", EgressProxySettings()) as lazy_proxy:
         async with asyncio.TaskGroup() as group:
             first = group.create_task(lazy_proxy.get())

@@ -41,7 +41,7 @@ class FakeAgentContainer:
         (FakeAgentContainer(ctrf=b" " * (5 << 20) + PASSED, reward=b"1"), [], "/ctrf.json has more than"),
     ],
 )
-async def test_reports_that_are_silent_or_too_long_prove_nothing(
+async def test_empty_missing_and_oversized_reports_give_no_verdict(
     bench: FakeAgentContainer, outcomes: list[str], why: str
 ):
     task = Task("t", "", reports=("/ctrf.json", "/reward.txt"))
@@ -61,7 +61,7 @@ async def test_reports_that_are_silent_or_too_long_prove_nothing(
         ({"tox.ini": b"[pytest]"}, {"run-tests.sh": OURS, "test.sh": OURS, "tox.ini": b"[pytest]"}),
     ],
 )
-def test_no_file_of_a_task_stands_in_the_place_of_the_script_that_is_run(tests, there):
+def test_no_task_file_replaces_the_test_script(tests, there):
     """The usual name in Harbor and Terminal-Bench is written too, unless the task has another file of that name."""
     files = files_for_tests(Task("t", "", run_tests=OURS.decode(), tests=tests), Isolation.TOOLCHAIN)
     assert files.pop(TEST_SCRIPT_NAME) == OURS
@@ -79,6 +79,6 @@ def test_no_file_of_a_task_stands_in_the_place_of_the_script_that_is_run(tests, 
         ("echo /logs", "echo verifier", False),
     ],
 )
-def test_the_verifier_s_folder_is_made_anew_for_every_script_that_names_it(script: str, helper: str, made: bool):
+def test_the_verifiers_folder_is_recreated_for_every_script_that_names_it(script: str, helper: str, made: bool):
     task = Task("t", "", run_tests=f"#!/bin/bash\n{script}\n", tests={"helper.sh": helper.encode()})
     assert ("/logs/verifier" in folders_for_tests(task)) is made

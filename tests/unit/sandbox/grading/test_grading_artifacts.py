@@ -47,7 +47,7 @@ def never() -> bool:
 REG, DIR, SYM, LNK = tarfile.REGTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE
 
 
-def test_files_folders_and_links_come_along(tmp_path):
+def test_files_folders_and_links_are_copied(tmp_path):
     members = [("app/", DIR, ""), ("app/a", REG, "text"), ("app/b", SYM, "/usr/bin/env"), ("app/c", LNK, "app/a")]
     assert cleaned(tmp_path, *members) == {"app": "", "app/a": "text", "app/b": "/usr/bin/env", "app/c": "text"}
 
@@ -70,17 +70,17 @@ def test_files_folders_and_links_come_along(tmp_path):
         ("app/link/deep/through", REG, "x"),
     ],
 )
-def test_what_would_reach_outside_is_left_behind(tmp_path, member):
+def test_members_outside_the_folder_are_left_out(tmp_path, member):
     assert list(cleaned(tmp_path, ("app/", DIR, ""), ("app/link", SYM, "/etc"), member)) == ["app", "app/link"]
 
 
 @pytest.mark.parametrize("kind", [SYM, tarfile.FIFOTYPE, tarfile.CHRTYPE])
-def test_an_artifact_that_is_no_file_or_folder_is_refused(tmp_path, kind):
+def test_an_artifact_that_is_neither_file_nor_folder_is_refused(tmp_path, kind):
     with pytest.raises(UnfitArtifactError, match="neither a file nor a folder"):
         cleaned(tmp_path, ("app", kind, "/usr"))
 
 
-def test_set_uid_bits_are_left_behind(tmp_path):
+def test_setuid_bits_are_removed(tmp_path):
     cleaned(tmp_path, ("app", REG, "x"), mode=0o6755)
     with tarfile.open(tmp_path / "sound.tar") as tar:
         assert tar.getmembers()[0].mode == 0o755
@@ -93,7 +93,7 @@ def test_a_broken_archive_is_refused(tmp_path):
         sanitize_tar(whole, tmp_path / "sound.tar", "app", "app", never)
 
 
-def test_a_folder_gets_another_name_with_all_that_is_in_it(tmp_path):
+def test_a_folder_is_renamed_with_its_contents(tmp_path):
     """The target of a link is kept under the link's own name; long names are in headers of their own."""
     deep = "/".join(["n" * 100] * 3)
     above = [(f"v2/{deep[:end]}".rstrip("/"), DIR, "") for end in (0, 100, 201, 302)]
@@ -108,7 +108,7 @@ def test_a_folder_gets_another_name_with_all_that_is_in_it(tmp_path):
 
 
 @pytest.mark.parametrize("second", [SYM, REG])
-def test_of_two_files_of_one_name_the_first_is_taken(tmp_path, second: bytes):
+def test_the_first_of_two_members_with_the_same_name_is_used(tmp_path, second: bytes):
     members = [("app/", DIR, ""), ("app/x", DIR, ""), ("app/x", second, "/etc"), ("app/x/passwd", REG, "mine")]
     assert cleaned(tmp_path, *members) == {"app": "", "app/x": "", "app/x/passwd": "mine"}
 
@@ -118,7 +118,7 @@ def folders(depth: int) -> list[File]:
     return [("app" + "/d" * each, DIR, "") for each in range(depth + 1)]
 
 
-def test_what_no_copy_holds_is_left_behind(tmp_path):
+def test_members_with_too_long_paths_are_left_out(tmp_path):
     """The daemon would refuse it, and everything else with it."""
     assert max(map(len, cleaned(tmp_path, *folders(2000)))) == artifacts.MAX_PATH_BYTES - 1
 
@@ -138,7 +138,7 @@ def test_more_files_than_can_be_carried_are_refused(tmp_path, monkeypatch):
         cleaned(tmp_path, *folders(2))
 
 
-def test_it_ends_soon_after_nobody_wants_it(tmp_path):
+def test_a_cancelled_copy_stops_early(tmp_path):
     answers = iter([False, False, True])
     with pytest.raises(ArtifactCopyCancelledError):
         sanitize_tar(packed(tmp_path, *folders(9)), tmp_path / "sound.tar", "app", "app", lambda: next(answers))

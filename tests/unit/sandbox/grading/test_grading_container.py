@@ -126,7 +126,9 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
         (GradingLevel.SIBLING, (), ["copy agent", "start copied", "clear copied", "tests"]),
     ],
 )
-async def test_tests_come_in_where_nothing_of_the_agents_runs_or_sees_them(steps: Steps, level, artifacts, expected):
+async def test_tests_are_copied_in_only_after_the_agents_processes_are_gone_or_shut_out(
+    steps: Steps, level, artifacts, expected
+):
     agents: Any = FakeTestContainer("agent", ContainerSpec("clean", Path("/toolchain"), {}))
     task = Task("t", "", grading=level, artifacts=artifacts)
     async with grading_container.open_grading_container(agents, task, 1.0) as bench:
@@ -138,7 +140,7 @@ async def test_tests_come_in_where_nothing_of_the_agents_runs_or_sees_them(steps
 
 
 @pytest.mark.parametrize("level", [GradingLevel.COMMIT, GradingLevel.SIBLING])
-async def test_files_that_are_longer_than_the_disk_limit_are_not_copied(steps: Steps, level: GradingLevel):
+async def test_files_larger_than_the_disk_limit_are_not_copied(steps: Steps, level: GradingLevel):
     agents: Any = FakeTestContainer("agent", ContainerSpec("clean", Path("/toolchain"), {}))
     agents.excess_bytes = 1
     with pytest.raises(UnfitArtifactError, match="disk limit is 2048 MiB"):
@@ -169,7 +171,7 @@ async def fails() -> bool:
 
 
 @pytest.mark.parametrize("error", [DockerEngineError("no"), SandboxStartError("no")])
-async def test_only_what_fails_twice_around_a_success_of_the_daemons_is_the_agents_doing(error: Exception):
+async def test_a_transfer_is_the_agents_fault_only_if_it_fails_twice_while_the_daemon_works(error: Exception):
     """Otherwise a busy host costs an honest agent its reward, or an agent that broke its container gets a new one."""
     assert await transfer.retry_transfer(Work().do, fails) == "done"
     assert await transfer.retry_transfer(Work(error).do, works) == "done"
@@ -221,25 +223,25 @@ async def taken(archives: Archives, monkeypatch: pytest.MonkeyPatch, folder: Pat
 
 
 @pytest.mark.parametrize("leads_to", ["/srv/app", "/develop/v2"])
-async def test_an_artifact_that_is_a_link_is_what_that_leads_to(monkeypatch, tmp_path, leads_to: str):
+async def test_a_linked_artifact_is_replaced_by_its_target(monkeypatch, tmp_path, leads_to: str):
     archives = Archives(leads_to)
     assert await taken(archives, monkeypatch, tmp_path, "/link", "/app") == ["/link ['link']", "/app ['app']"]
     assert archives.read == [leads_to, "/app"]
 
 
-async def test_an_artifact_that_is_a_link_to_nothing_is_not_there(monkeypatch, tmp_path):
+async def test_an_artifact_that_is_a_dangling_link_is_left_out(monkeypatch, tmp_path):
     assert await taken(Archives("/none"), monkeypatch, tmp_path, "/link", "/none") == []
 
 
 @pytest.mark.parametrize("leads_to", ["/", "/proc/1/root", "/sys", "/dev", "/tests/expected", "/.sbx/bash"])
-async def test_a_link_to_what_is_not_the_agents_is_no_artifact(monkeypatch, tmp_path, leads_to: str):
+async def test_a_link_to_files_outside_the_agents_area_is_refused(monkeypatch, tmp_path, leads_to: str):
     archives = Archives(leads_to)
     with pytest.raises(UnfitArtifactError, match=f"/link is a link to {leads_to}"):
         await taken(archives, monkeypatch, tmp_path, "/link")
     assert not archives.read
 
 
-async def test_a_grading_that_is_cancelled_packs_no_further(monkeypatch, tmp_path):
+async def test_a_cancelled_grading_stops_packing(monkeypatch, tmp_path):
     """Otherwise its thread keeps the process alive while it packs the agent's folders."""
     begun, ended = Event(), Event()
 
@@ -258,6 +260,6 @@ async def test_a_grading_that_is_cancelled_packs_no_further(monkeypatch, tmp_pat
     assert await asyncio.to_thread(ended.wait, 60)
 
 
-async def test_a_container_that_is_lost_is_never_the_agents_doing():
+async def test_a_lost_container_is_never_the_agents_fault():
     with pytest.raises(SandboxLost):
         await transfer.retry_transfer(Work(SandboxLost("gone")).do, works)

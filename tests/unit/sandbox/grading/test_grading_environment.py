@@ -22,7 +22,7 @@ def folders(env: Mapping[str, str]) -> list[str]:
     return env["PATH"].split(":")
 
 
-def test_the_toolchains_programs_get_the_images_variables_and_its_path_after_their_own():
+def test_toolchain_programs_get_image_variables_with_the_image_path_last():
     env = grading_environment(IMAGE, task={"MODE": "test", "SEED": "1"})
     assert (env["MODE"], env["SEED"], env["HOME"]) == ("test", "1", "/root")
     assert "PYTHONPATH" not in env
@@ -30,13 +30,13 @@ def test_the_toolchains_programs_get_the_images_variables_and_its_path_after_the
     assert all(each.startswith("/.sbx/") for each in folders(env)[:-2])
 
 
-def test_the_images_programs_get_all_of_it_after_the_toolchains_stand_ins():
+def test_image_programs_get_all_image_variables_with_the_image_path_after_the_shims():
     env = grading_environment(IMAGE, Isolation.IMAGE)
     assert env.items() >= {key: value for key, value in IMAGE.items() if key != "PATH"}.items()
     assert folders(env)[-4:] == ["/opt/tool/bin", "/usr/bin", "/.sbx/verify/gnu", "/.sbx/bin"]
 
 
-def test_the_toolchains_programs_answer_and_import_what_tests_mean_the_images_do_as_they_like():
+def test_only_toolchain_programs_get_shim_answers_and_import_folders():
     folders = ("/srv/app", "/app/out", "/")
     toolchain = build_test_environment({}, {}, {}, Isolation.TOOLCHAIN, folders, offline=False)
     assert (toolchain["LONGSHORE_SHIMS_ANSWER"], toolchain["LONGSHORE_IMPORTABLE"].split(":")) == (
@@ -46,14 +46,14 @@ def test_the_toolchains_programs_answer_and_import_what_tests_mean_the_images_do
     assert not [name for name in grading_environment(IMAGE, Isolation.IMAGE) if name.startswith("LONGSHORE_")]
 
 
-def test_an_image_without_variables_has_the_usual_ones():
+def test_an_image_without_variables_gets_the_defaults():
     env = grading_environment({})
     assert (env["HOME"], env["LANG"], env["TERM"]) == ("/root", "C.UTF-8", "dumb")
     assert folders(env)[-6:] == ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"]
 
 
 @pytest.mark.parametrize("isolation", Isolation)
-def test_what_the_phase_and_the_toolchain_say_goes_before_what_an_image_says(isolation: Isolation):
+def test_phase_and_toolchain_variables_override_those_of_the_image(isolation: Isolation):
     env = grading_environment(
         {"TEST_DIR": "/app", "http_proxy": "old", "UV_NO_INDEX": "", "PIP_NO_INDEX": ""}, isolation
     )
@@ -70,13 +70,13 @@ def test_what_the_phase_and_the_toolchain_say_goes_before_what_an_image_says(iso
         *("PYTEST_ADDOPTS", "PYTEST_PLUGINS", "OPENSSL_CONF", "OPENSSL_MODULES", "HOME"),
     ],
 )
-def test_what_takes_a_toolchain_program_elsewhere_is_withheld_whoever_sets_it(name: str):
+def test_variables_that_redirect_toolchain_programs_are_withheld(name: str):
     for env in (grading_environment({name: "/app/evil"}), grading_environment({}, task={name: "/app/evil"})):
         assert env.get(name) != "/app/evil"
     assert withheld_variables({name: "/app/evil"}) == {name}
 
 
-def test_what_leads_nowhere_is_given():
+def test_harmless_variables_are_passed_on():
     environment = {
         "LANG": "en_US.UTF-8",
         "TERM": "xterm",

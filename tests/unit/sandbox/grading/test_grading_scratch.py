@@ -23,7 +23,7 @@ with scratch_folder() as folder:
 """
 
 
-def test_what_a_killed_process_left_goes_with_the_next_and_what_the_living_have_stays(
+def test_scratch_folders_of_killed_processes_are_removed_and_those_of_living_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))

@@ -27,11 +27,11 @@ def outcomes(expected, *reports) -> dict[str, GradingOutcome]:
     return {test.name: test.outcome for test in judge_reports(expected, {}, reports).tests}
 
 
-def test_an_expected_test_that_did_not_run_has_failed():
+def test_an_expected_test_that_did_not_run_counts_as_failed():
     assert outcomes(("a", "b"), report(a=P)) == {"a": P, "b": GradingOutcome.MISSING}
 
 
-def test_a_failed_test_that_nobody_expected_is_one_of_the_tests():
+def test_an_unexpected_failed_test_counts():
     """Otherwise failing it would score 1: the exit of the tests' script contradicts nothing."""
     extra = ReportedTest("t/test_b.py::test_b", F)
     verdict = judge_reports(
@@ -57,7 +57,7 @@ def test_only_a_tests_author_can_expect_it_to_fail():
     assert {test.name: test.passed for test in verdict.tests} == {"a": True, "b": False}
 
 
-def test_of_two_words_on_one_test_the_worse_counts_whatever_their_order():
+def test_the_worse_of_two_outcomes_of_a_test_counts_in_either_order():
     assert outcomes((), report(a=P), report(a=F)) == outcomes((), report(a=F), report(a=P)) == {"a": F}
     assert outcomes(("a",), report(a=S), report(a=P)) == {"a": S}
 
@@ -81,7 +81,7 @@ def test_one_test_is_known_by_any_of_its_names(expected, reported):
     ("expected", "reported"),
     [("test_x", "test_xx"), ("test_x", "my_test_x"), ("a.py::test_x", "b.py::test_x"), ("x[1]", "x[2]")],
 )
-def test_another_test_is_not_taken_for_it(expected, reported):
+def test_a_test_with_a_similar_name_is_not_matched(expected, reported):
     assert outcomes((expected,), GradingReport((ReportedTest(reported, P),))) == {expected: GradingOutcome.MISSING}
 
 
@@ -97,13 +97,13 @@ def test_another_test_is_not_taken_for_it(expected, reported):
         (("x", "x[1]"), "t.py::x[2]", "x"),
     ],
 )
-def test_no_expected_test_borrows_the_pass_of_another(expected, reported, meant):
+def test_a_pass_counts_only_for_the_best_matching_expected_test(expected, reported, meant):
     assert outcomes(expected, GradingReport((ReportedTest(reported, P),))) == {
         name: P if name == meant else GradingOutcome.MISSING for name in expected
     }
 
 
-def test_a_test_has_its_own_weight_and_not_a_namesake_s():
+def test_a_weight_applies_only_to_the_exactly_named_test():
     own = judge_reports(("test_x", "TestA::test_x"), {"TestA::test_x": 0.1, "test_x": 0.9}, ())
     assert [test.weight for test in own.tests] == [0.9, 0.1]
     assert [test.weight for test in judge_reports(("test_x", "TestA::test_x"), {"TestA::test_x": 0.1}, ()).tests] == [
@@ -126,16 +126,16 @@ def test_a_report_without_parameters_does_not_fail_a_test_twice():
     assert outcomes(("test_x[1]",), ctrf, report(**{"test_x[1]": P})) == {"test_x[1]": P, "test_x": F}
 
 
-def test_two_tests_of_one_short_name_must_both_pass():
+def test_two_tests_with_the_same_short_name_must_both_pass():
     both = GradingReport((ReportedTest("a.py::test_x", P), ReportedTest("b.py::test_x", F)))
     assert outcomes(("test_x",), both) == {"test_x": F}
 
 
-def test_without_expected_names_the_first_report_that_has_any_names_them():
+def test_without_expected_names_the_first_report_with_tests_names_them():
     assert outcomes((), GradingReport(reward=1.0), report(a=P), report(a=P, forged=P)) == {"a": P}
 
 
-def test_a_reward_stands_alone_where_no_test_is_named():
+def test_a_reward_without_named_tests_is_the_verdict():
     for value, outcome in ((2.0, P), (1.0, P), (0.5, F), (-1.0, F)):
         verdict = judge_reports((), {}, [GradingReport(reward=value), GradingReport(reward=7.0)])
         assert (verdict.reward, [(test.name, test.outcome) for test in verdict.tests]) == (
@@ -144,16 +144,16 @@ def test_a_reward_stands_alone_where_no_test_is_named():
         )
 
 
-def test_a_reward_of_one_does_not_stand_for_tests_that_did_not_run():
+def test_a_reward_of_one_does_not_replace_tests_that_did_not_run():
     assert outcomes(("a",), GradingReport(reward=1.0)) == {"a": GradingOutcome.MISSING}
 
 
-def test_a_reward_below_one_takes_a_full_pass_back():
+def test_a_reward_below_one_revokes_a_full_pass():
     assert outcomes(("a",), report(a=P), GradingReport(reward=0.5)) == {"a": P, REWARD_TEST: F}
     assert outcomes(("a", "b"), report(a=P, b=F), GradingReport(reward=0.0)) == {"a": P, "b": F}
 
 
-def test_weights_weigh():
+def test_the_score_is_weighted():
     tests = judge_reports(("a", "b", "c"), {"a": 0.7, "b": 0.2, "c": 0.1}, [report(a=P, b=F, c=P)]).tests
     assert weighted_score(tests) == pytest.approx(0.8)
     assert weighted_score(()) == 0.0
@@ -178,7 +178,7 @@ def test_weights_weigh():
         (1, False, [report(a=P, b=S)], "exited with 1"),
     ],
 )
-def test_an_end_that_contradicts_the_words_takes_them_back(code, signalled, reports, why):
+def test_an_exit_that_contradicts_the_reports_is_reported(code, signalled, reports, why):
     reported = find_contradiction(code, signalled, judge_reports(("a",), {}, reports))
     assert why in reported
     assert bool(why) == bool(reported)
@@ -187,6 +187,6 @@ def test_an_end_that_contradicts_the_words_takes_them_back(code, signalled, repo
 @given(
     st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(GradingOutcome)), max_size=20), st.sampled_from("abc")
 )
-def test_whatever_is_added_a_failed_test_stays_failed(noise, name):
+def test_a_failed_test_stays_failed_with_any_additional_reports(noise, name):
     added = GradingReport(tuple(ReportedTest(*each) for each in noise))
     assert outcomes((name,), added, GradingReport((ReportedTest(name, F),)))[name] in (F, GradingOutcome.ERROR)

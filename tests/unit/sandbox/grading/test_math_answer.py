@@ -106,13 +106,13 @@ DIFFERENT = [
 
 
 @pytest.mark.parametrize(("answer", "wanted"), SAME)
-def test_one_answer_is_written_in_many_ways(answer: str, wanted: str) -> None:
+def test_equivalent_answers_are_equal(answer: str, wanted: str) -> None:
     assert same_answer(answer, wanted)
     assert same_answer(wanted, answer)
 
 
 @pytest.mark.parametrize(("answer", "wanted"), DIFFERENT)
-def test_another_answer_is_another_answer(answer: str, wanted: str) -> None:
+def test_different_answers_are_not_equal(answer: str, wanted: str) -> None:
     assert not same_answer(answer, wanted)
     assert not same_answer(wanted, answer)
 
@@ -132,11 +132,11 @@ def test_another_answer_is_another_answer(answer: str, wanted: str) -> None:
         ("", None),
     ],
 )
-def test_the_answer_of_a_reply_is_its_last_box_behind_its_thoughts(reply: str, found: str | None) -> None:
+def test_the_answer_is_the_last_box_after_the_thoughts(reply: str, found: str | None) -> None:
     assert extract_boxed(reply) == found
 
 
-def test_only_what_is_boxed_counts_and_a_solution_that_boxes_it_says_what_is_wanted() -> None:
+def test_only_a_boxed_answer_counts_and_a_boxed_reference_solution_is_unwrapped() -> None:
     assert is_right_answer(r"It is \boxed{'42'}.", "42")
     assert not is_right_answer("It is 42.", "42")
     assert is_right_answer(r"\boxed{\frac{2}{4}}", r"We get \boxed{\frac{1}{2}}.")
@@ -161,7 +161,7 @@ def test_only_what_is_boxed_counts_and_a_solution_that_boxes_it_says_what_is_wan
         r"\boxed{" * 100,
     ],
 )
-def test_an_answer_that_would_take_for_ever_or_does_something_is_only_wrong(hostile: str) -> None:
+def test_an_expensive_or_malicious_answer_is_merely_wrong(hostile: str) -> None:
     assert not same_answer(hostile, "7")
     assert not is_right_answer(f"\\boxed{{{hostile}}}", "7")
 
@@ -170,7 +170,7 @@ PIECES = [*"0123456789xye+-*/^!(){}[]|,._= \\", "\\frac", "\\sqrt", "\\sin", "\\
 
 
 @given(st.lists(st.sampled_from(PIECES)).map("".join))
-def test_no_text_raises(text: str) -> None:
+def test_any_text_can_be_compared(text: str) -> None:
     """Otherwise a reply ends a worker's episode repeatedly as an unexpected failure."""
     assert same_answer(text, text) is bool(text.strip())
     assert same_answer(text, "7") is same_answer("7", text)

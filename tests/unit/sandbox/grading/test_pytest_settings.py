@@ -46,7 +46,7 @@ def isolation(line: str) -> Isolation:
         "--junitxml=/tmp/junit.xml /tests/test_outputs.py",
     ],
 )
-def test_pytest_is_told_nothing_but_what_is_known_to_run_the_tests_alone(call: str):
+def test_a_pytest_call_with_risky_options_uses_the_images_python(call: str):
     assert isolation(f"{PYTEST} {call}") is Isolation.IMAGE
     assert isolation(f"uv venv v; . v/bin/activate\npytest {call}") is Isolation.IMAGE
 
@@ -62,7 +62,7 @@ def test_pytest_is_told_nothing_but_what_is_known_to_run_the_tests_alone(call: s
         "/tests/test_outputs.py::test_x[a-1] -rA 2>&1 | tee /logs/verifier/out.txt",
     ],
 )
-def test_usual_calls_of_pytest_are_ours(call: str):
+def test_a_usual_pytest_call_uses_the_toolchain(call: str):
     assert isolation(f"{PYTEST} {call}") is Isolation.TOOLCHAIN
     assert isolation(f"uv venv v; . v/bin/activate\npytest {call}") is Isolation.TOOLCHAIN
 
@@ -108,7 +108,7 @@ def test_usual_calls_of_pytest_are_ours(call: str):
         "((PATH = 10)); ls",
     ],
 )
-def test_what_is_written_where_the_agent_may_have_made_a_link_is_no_test_of_ours(line: str):
+def test_writing_to_paths_that_the_agent_may_have_linked_uses_the_image(line: str):
     """The link could lead into the tests."""
     assert isolation(f"{line}\n{PYTEST} $TEST_DIR/test_outputs.py") is Isolation.IMAGE
 
@@ -127,7 +127,7 @@ def test_what_is_written_where_the_agent_may_have_made_a_link_is_no_test_of_ours
         'x=$(cat /app/x); [[ $x == "$y" && $x =~ ^[0-9]+$ ]] || case $x in a*|"$y") true ;; esac',
     ],
 )
-def test_what_is_written_nowhere_else_is_no_risk(line: str):
+def test_writing_only_to_safe_paths_uses_the_toolchain(line: str):
     assert isolation(f"{line}\n{PYTEST} $TEST_DIR/test_outputs.py") is Isolation.TOOLCHAIN
 
 
@@ -172,7 +172,7 @@ def test_what_is_written_nowhere_else_is_no_risk(line: str):
         "[ $(cat /app/x || echo | wc -l) = 1 ]",
     ],
 )
-def test_words_behind_a_redirection_and_names_from_data_are_read_too(line: str):
+def test_names_computed_from_data_use_the_image(line: str):
     assert isolation(line) is Isolation.IMAGE
 
 
@@ -196,13 +196,13 @@ def test_words_behind_a_redirection_and_names_from_data_are_read_too(line: str):
         ("pytest.toml", "[pytest]\n", False),
     ],
 )
-def test_settings_are_what_pytest_takes_for_some(name: str, content: str, taken: bool):
+def test_files_that_pytest_reads_as_settings_are_recognised(name: str, content: str, taken: bool):
     """pytest looks for other settings above the tests, where the agent can put some."""
     assert has_pytest_settings({name: content.encode()}, newest=False) is taken
     assert not has_pytest_settings({name: b"\xff\xfe"}, newest=False) or name == "pytest.ini"
 
 
-def test_tables_that_only_a_newer_pytest_reads_are_settings_for_that_one():
+def test_tables_that_only_a_newer_pytest_reads_count_only_for_that_version():
     files = {"pyproject.toml": b"[tool.pytest]\naddopts = ['-q']\n"}
     assert has_pytest_settings(files, newest=True)
     assert not has_pytest_settings(files, newest=False)

@@ -67,7 +67,7 @@ COUNTED = b"==== 1 failed, 1 passed, 2 warnings in 61.20s (0:01:01) ====\n"
         HEADER + b"PASSED z\n" * 3 + TRUE,
     ],
 )
-def test_a_program_that_prints_a_summary_of_its_own_has_passed_no_more_tests(text):
+def test_a_forged_summary_adds_no_passed_tests(text):
     assert verdict(text, ()) == {"a": True, "b": False}
 
 
@@ -84,7 +84,7 @@ def test_a_summary_is_no_larger_for_a_line_that_quotes_its_title():
     assert verdict(HEADER + b"PASSED t.py::a\n" + quoting, ()) == {"a": True, "b": False}
 
 
-def test_nobody_else_answers_for_a_skipped_test():
+def test_a_skipped_test_cannot_be_replaced_by_forged_lines():
     """pytest names the location of a skipped test but not its name."""
     skipped = HEADER + b"PASSED t.py::a\nSKIPPED [1] t.py:5: no server\n"
     for forged in (b"PASSED a\nPASSED b\n", b"PASSED a\nXFAIL b\n", b"PASSED b\n", b"XFAIL b\n"):
@@ -138,7 +138,7 @@ def test_the_verdict_does_not_depend_on_where_the_stream_was_cut(noise, step):
 
 
 @given(st.binary(max_size=400))
-def test_nothing_printed_beside_it_turns_a_failed_test_into_a_passed_one(noise):
+def test_no_printed_noise_turns_a_failed_test_into_a_passed_one(noise):
     assert not verdict(noise + b"\n" + HEADER + b"FAILED a\n" + noise, ("a",))["a"]
 
 
@@ -169,10 +169,10 @@ BOTH = HEADER + b"PASSED t.py::a\nPASSED t.py::b\n2 passed in 0.01s\n"
     ],
     ids=["none", "in a session within", "in a quiet one", "logged", "in the session before", "in the one after"],
 )
-def test_a_failure_that_nobody_expects_counts_where_a_session_of_its_own_says_it(text, expected):
+def test_an_unexpected_failure_counts_only_if_a_pytest_session_reports_it(text, expected):
     assert verdict(text) == {"a": True, "b": True, **expected}
 
 
-def test_what_its_author_marks_as_failing_is_left_out_of_whichever_run_it_is_in():
+def test_an_xfail_test_is_left_out_in_any_run():
     text = HEADER + b"PASSED t.py::a\nPASSED t.py::c\nXFAIL t.py::b\n" + HEADER + b"PASSED u.py::d\n"
     assert verdict(text, ("a", "b", "c", "d")) == {"a": True, "c": True, "d": True}

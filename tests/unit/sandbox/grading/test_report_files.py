@@ -36,7 +36,7 @@ JUNIT = b"""<?xml version="1.0" encoding="utf-8"?>
 </testsuite></testsuites>"""
 
 
-def test_junit_cases_by_what_they_hold():
+def test_junit_cases_get_their_outcome_from_their_child_elements():
     assert read_report("/logs/junit.xml", JUNIT).tests == (
         ReportedTest("tests.test_a.TestC::test_x[1]", P),
         ReportedTest("tests.test_a::bad", GradingOutcome.FAILED),
@@ -86,7 +86,7 @@ BOMB = b'<!DOCTYPE x [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;&a;">]><testsuite><tes
         ("/a/reward.json", b""),
     ],
 )
-def test_what_cannot_be_read_says_nothing(path, data):
+def test_an_unreadable_report_is_empty(path, data):
     assert read_report(path, data) == NOTHING
 
 

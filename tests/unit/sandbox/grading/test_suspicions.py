@@ -51,7 +51,7 @@ TASK = Task(
         "cat /solution/solve.sh",
     ],
 )
-def test_a_command_that_touches_what_grading_relies_on_is_shown(command):
+def test_a_command_that_touches_grading_files_is_suspicious(command):
     found = find_suspicions(["ls -l", command], TASK)
     assert found
     assert {each.command for each in found} == {1}
@@ -76,7 +76,7 @@ def test_a_command_that_touches_what_grading_relies_on_is_shown(command):
         "cp a b\n/usr/bin/python3 main.py",
     ],
 )
-def test_an_ordinary_command_is_not(command):
+def test_an_ordinary_command_is_not_suspicious(command):
     assert not find_suspicions([command], TASK)
 
 
@@ -87,13 +87,13 @@ def test_the_excerpt_shows_the_place_in_a_long_command():
 
 
 @pytest.mark.parametrize("piece", ["cp ", "cp" + " " * 1000, "junit-", "> "])
-def test_a_rule_that_finds_its_beginning_everywhere_comes_to_an_end(piece):
+def test_rules_take_linear_time_on_repeated_partial_matches(piece):
     """A rule that restarts at each match would block this process for minutes or hours."""
     text = piece * ((256 << 10) // len(piece))
     assert not any(rule.search(text) for _, rule in suspicions.COMPILED_RULES)
 
 
-def test_of_a_megabyte_only_both_ends_are_looked_at_and_its_length_is_shown():
+def test_only_both_ends_of_a_megabyte_command_are_searched_and_its_length_is_shown():
     padding, touching = "x" * (MOST_COMMAND_CHARS // 2), " /proc/1/ "
     megabyte = "y" * (1 << 20)
     for command, seen in (

@@ -82,7 +82,7 @@ def test_a_link_among_the_tests_is_removed_and_named(root: Path, swept: Sweep, t
     assert (root / "tests/expected").is_file()
 
 
-def test_links_that_lead_elsewhere_stay(root: Path, swept: Sweep):
+def test_links_to_harmless_targets_are_kept(root: Path, swept: Sweep):
     kept = {
         "app/data": "own",
         "app/last": "/app/own/file",
@@ -112,7 +112,7 @@ def test_links_that_lead_elsewhere_stay(root: Path, swept: Sweep):
     assert {name: str((root / name).readlink()) for name in kept} == kept
 
 
-def test_a_chain_leads_nowhere(root: Path, swept: Sweep):
+def test_chains_of_links_to_the_tests_are_broken(root: Path, swept: Sweep):
     for name, text in {"a": "b", "b": "c/expected", "c": "d", "d": "/tests", "e": "f/x", "f": "/proc/self/cwd"}.items():
         (root / "app" / name).symlink_to(text)
     for at in range(60):
@@ -122,13 +122,13 @@ def test_a_chain_leads_nowhere(root: Path, swept: Sweep):
     assert not [each for each in (root / "app").iterdir() if each.exists() and each.name != "own"]
 
 
-def test_loops_end(root: Path, swept: Sweep):
+def test_link_loops_are_handled(root: Path, swept: Sweep):
     (root / "app/a").symlink_to("b")
     (root / "app/b").symlink_to("a/x")
     assert swept().code == 0
 
 
-def test_the_first_are_named_in_letters_that_print_and_all_are_counted(root: Path, swept: Sweep):
+def test_removed_links_are_listed_in_printable_form_up_to_a_limit_and_counted(root: Path, swept: Sweep):
     for at in range(20):
         (root / "app" / os.fsdecode(b"\xff\x1b\n%03d" % at + b"n" * 200)).symlink_to("/tests")
     code, output = swept()
@@ -138,7 +138,7 @@ def test_the_first_are_named_in_letters_that_print_and_all_are_counted(root: Pat
     assert len(output) < 1000
 
 
-def test_a_folder_deeper_than_a_path_may_be_is_looked_at(root: Path, swept: Sweep):
+def test_a_folder_deeper_than_the_path_limit_is_searched(root: Path, swept: Sweep):
     top = os.open(".", os.O_RDONLY)
     try:
         os.chdir(root / "app")
@@ -156,18 +156,18 @@ def test_a_folder_deeper_than_a_path_may_be_is_looked_at(root: Path, swept: Swee
     assert (root / "app/short").is_symlink()
 
 
-def test_what_cannot_be_removed_is_not_passed_over(root: Path, swept: Sweep):
+def test_a_link_that_cannot_be_removed_is_an_error(root: Path, swept: Sweep):
     (root / "app/link").symlink_to("/tests/expected")
     (root / "app").chmod(0o555)
     of_root = ("setpriv", "--bounding-set=-dac_override")
     assert swept(*(of_root if os.geteuid() == 0 else ())) == (1, "/app/link: Permission denied")
 
 
-def test_what_cannot_be_looked_at_is_named(init: Path, swept: Sweep, tmp_path: Path):
+def test_a_folder_that_cannot_be_read_is_named(init: Path, swept: Sweep, tmp_path: Path):
     assert swept(folder=tmp_path / "none") == (1, "/: No such file or directory")
 
 
-def test_the_kernels_file_systems_are_passed_over(swept: Sweep):
+def test_kernel_file_systems_are_skipped(swept: Sweep):
     assert Path("/proc/self/root").readlink() == Path("/")
     assert swept(folder=Path("/proc/self")) == (0, "")
 

@@ -34,7 +34,7 @@ STARTS = {"run.sh": f"#!/bin/bash\n{RUN} < /dev/null &> /dev/null\n".encode(), "
         f"run() {{ {RUN} > /dev/null {QUIET}; }}\nTEST_DIR=/tests run; N=12 {RUN} > /dev/null {QUIET}",
     ],
 )
-def test_a_program_that_is_told_nothing_is_no_risk(line: str):
+def test_a_program_without_input_from_the_tests_is_not_a_risk(line: str):
     assert find_isolation_risk(f"#!/bin/bash\n{line}\n", STARTS) is None
 
 
@@ -98,7 +98,7 @@ VERDICT = "could print a verdict"
         ("start-stop-daemon -S -q -c nobody -x /app/program < /dev/null", "/etc/passwd"),
     ],
 )
-def test_what_a_program_could_learn_or_become_is_named_with_what_to_write(line: str, why: str):
+def test_a_risk_from_a_started_program_is_named_with_a_remedy(line: str, why: str):
     found = find_isolation_risk(f"#!/bin/bash\n{line}\n", STARTS)
     assert found is not None
     assert why in found.instead
@@ -116,7 +116,7 @@ def test_what_a_program_could_learn_or_become_is_named_with_what_to_write(line: 
     ],
 )
 @pytest.mark.parametrize("level", [GradingLevel.SAME, GradingLevel.ARTIFACTS])
-def test_tests_that_name_nobody_are_a_risk_and_validate_says_what_to_write(text: str, level: GradingLevel):
+def test_naming_the_user_nobody_is_a_risk_and_validate_suggests_65534(text: str, level: GradingLevel):
     script, tests = "#!/bin/bash\nuvx pytest /tests/test_outputs.py\n", {"test_outputs.py": text.encode()}
     found = find_isolation_risk(script, tests)
     assert found is not None
@@ -128,7 +128,7 @@ def test_tests_that_name_nobody_are_a_risk_and_validate_says_what_to_write(text:
 
 
 @pytest.mark.parametrize("text", ["subprocess.run(['/app/x'], user=65534)", "assert path.owner() == 'nobody'"])
-def test_tests_that_number_nobody_are_not(text: str):
+def test_using_user_number_65534_is_not_a_risk(text: str):
     assert (
         find_isolation_risk("#!/bin/bash\nuvx pytest /tests/test_outputs.py\n", {"test_outputs.py": text.encode()})
         is None
@@ -145,12 +145,12 @@ def test_tests_that_number_nobody_are_not(text: str):
         ("uv venv v; ls; source v/bin/activate", True),
     ],
 )
-def test_an_environment_that_a_program_may_have_replaced_is_not_the_toolchain_s(script: str, is_sure: bool):
+def test_an_environment_activated_after_a_program_ran_is_a_risk(script: str, is_sure: bool):
     assert (find_isolation_risk(f"#!/bin/bash\n{script}\n", {**STARTS, "test_outputs.py": b""}) is None) is is_sure
 
 
 @pytest.mark.parametrize("text", ["subprocess.run(['/app/x'], user=65534)", "subprocess.run(['/app/x'])"])
-def test_validate_says_of_whom_tests_read_what_a_program_of_another_user_s_writes(text: str):
+def test_validate_warns_about_tests_that_start_programs_as_another_user(text: str):
     script = "#!/bin/bash\nuvx pytest /tests/test_outputs.py\n"
     warnings = list(find_task_warnings(Task("t", "", run_tests=script, tests={"test_outputs.py": text.encode()})))
     assert sum("read as that user" in each for each in warnings) == ("user" in text)

@@ -18,7 +18,7 @@ def test_loopback_needs_no_token(host: str):
 
 
 @pytest.mark.parametrize("host", [EVERYWHERE, "::", "10.0.0.1", "example", "127.0.0.1.example", ""])
-def test_beyond_it_a_server_without_a_token_refuses_to_start(host: str):
+def test_beyond_loopback_a_server_without_a_token_refuses_to_start(host: str):
     assert not is_loopback(host)
     with pytest.raises(UserError, match="LONGSHORE_SANDBOX_TOKEN"):
         check_access(host, "", no_auth=False)
@@ -26,7 +26,7 @@ def test_beyond_it_a_server_without_a_token_refuses_to_start(host: str):
     assert check_access(host, "", no_auth=True).token == ""
 
 
-def test_a_short_token_and_a_contradiction_are_refused():
+def test_a_short_token_and_contradictory_options_are_refused():
     with pytest.raises(UserError, match="openssl"):
         check_access(EVERYWHERE, "short", no_auth=False)
     with pytest.raises(UserError, match="remove one of them"):

@@ -46,7 +46,7 @@ def ended(running: Running) -> int:
         return main_guard(lambda: run_server(Starlette(lifespan=running), listener))
 
 
-def test_what_keeps_a_server_from_starting_is_one_line_and_its_own_exit_code(capfd: pytest.CaptureFixture[str]):
+def test_a_failed_start_prints_one_line_and_sets_the_exit_code(capfd: pytest.CaptureFixture[str]):
     @asynccontextmanager
     async def running(_: Starlette) -> AsyncGenerator[None]:
         raise InfraError("the daemon is gone")
@@ -56,7 +56,7 @@ def test_what_keeps_a_server_from_starting_is_one_line_and_its_own_exit_code(cap
     assert capfd.readouterr() == ("", "error: the daemon is gone\n")
 
 
-def test_a_server_that_is_stopped_leaves_what_it_entered_and_fails_where_that_fails(
+def test_a_stopped_server_exits_its_context_and_fails_if_that_fails(
     capfd: pytest.CaptureFixture[str],
 ):
     seen: list[str] = []
@@ -115,7 +115,7 @@ async def ask_around_a_stop(
         return {**responses, "long": await long}
 
 
-def test_who_waits_for_a_pool_server_that_is_stopped_is_told(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
+def test_clients_waiting_for_a_stopping_pool_server_get_an_answer(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
     provider, services, responses, others_answered = FakeProvider(), [], {}, asyncio.Event()
     with StateDirectory(tmp_path) as state, bind_listener("127.0.0.1", 0) as listener:
 
@@ -148,7 +148,7 @@ def test_who_waits_for_a_pool_server_that_is_stopped_is_told(tmp_path: Path, cap
     assert capfd.readouterr().err == ""
 
 
-def test_a_pool_server_whose_daemon_is_dead_says_what_to_do(tmp_path: Path):
+def test_a_pool_server_with_a_dead_daemon_gives_advice(tmp_path: Path):
     record = {
         "docker_url": f"unix://{tmp_path}/no.sock",
         "base_image": "b",
@@ -168,7 +168,7 @@ def test_a_pool_server_whose_daemon_is_dead_says_what_to_do(tmp_path: Path):
     assert done.stderr.startswith(f"error: the Docker engine at {record['docker_url']} does not answer: run")
 
 
-def test_a_server_that_has_said_its_address_answers_and_ends_well_by_a_signal():
+def test_a_server_answers_once_it_prints_its_address_and_exits_cleanly_on_sigterm():
     with subprocess.Popen(
         (sys.executable, "-m", "sandbox.router", "--port", "0", "--servers", "http://127.0.0.1:9"),
         stdout=subprocess.PIPE,

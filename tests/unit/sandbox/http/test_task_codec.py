@@ -26,12 +26,12 @@ TASK = Task(
 CONTEXT, DB = ImageBuild({"Dockerfile": b""}), TaskService("db")
 
 
-def test_every_field_comes_back():
+def test_every_field_survives_a_round_trip():
     assert decode_task(encode_task(TASK)) == TASK
 
 
 @given(st.dictionaries(st.from_regex(r"/[a-z]{1,5}", fullmatch=True), st.binary()), st.text())
-def test_bytes_and_text_come_back(files: dict[str, bytes], instruction: str):
+def test_bytes_and_text_survive_a_round_trip(files: dict[str, bytes], instruction: str):
     task = Task(id="t", instruction=instruction.encode(errors="replace").decode(), files=files)
     assert decode_task(encode_task(task)) == task
 
@@ -49,7 +49,7 @@ def test_bytes_and_text_come_back(files: dict[str, bytes], instruction: str):
     ],
     ids=str,
 )  # fmt: skip
-def test_what_a_host_does_not_give_is_refused_by_name(change):
+def test_a_field_beyond_the_hosts_limits_is_refused_by_name(change):
     with pytest.raises(TaskRefused, match=next(iter(change))):
         decode_task(encode_task(replace(TASK, **change)))
 
@@ -98,18 +98,18 @@ def test_a_service_that_asks_for_too_much_is_refused_by_name(change: dict[str, A
 @pytest.mark.parametrize(
     "services", [(DB, DB), tuple(TaskService(f"s{n}") for n in range(MAX_SERVICES + 1))], ids=["twice", "many"]
 )
-def test_services_are_few_and_differ(services: tuple[TaskService, ...]):
+def test_too_many_or_duplicate_services_are_refused(services: tuple[TaskService, ...]):
     with pytest.raises(TaskRefused, match=r"limits: services$"):
         decode_task(encode_task(replace(TASK, services=services)))
 
 
 @pytest.mark.parametrize("name", ["SYS_PTRACE", "SYS_ADMIN", "NET_RAW", "MKNOD", "ALL"])
-def test_a_capability_that_no_task_gets_is_refused(name: str):
+def test_a_forbidden_capability_is_refused(name: str):
     with pytest.raises(TaskRefused, match=r"capabilities\.0"):
         decode_task({**encode_task(TASK), "capabilities": [name]})
 
 
 @pytest.mark.parametrize("value", [None, 1, [], "x", {}, {"id": 1, "instruction": ""}, {**encode_task(TASK), "new": 1}])
-def test_what_is_no_task_is_refused(value: object):
+def test_a_value_that_is_not_a_task_is_refused(value: object):
     with pytest.raises(TaskRefused, match="not a valid task"):
         decode_task(value)

@@ -27,7 +27,7 @@ def free(ledger: ImageLedger, name: str = "a:1") -> bool:
         return alone
 
 
-def test_a_reservation_holds_until_the_last_of_its_holders_lets_go(tmp_path: Path):
+def test_a_reservation_lasts_until_its_last_holder_releases_it(tmp_path: Path):
     ledger = ImageLedger(tmp_path)
     assert ledger.reserve("a:1")
     assert ledger.reserve("a:1")
@@ -37,7 +37,7 @@ def test_a_reservation_holds_until_the_last_of_its_holders_lets_go(tmp_path: Pat
     assert free(ledger)
 
 
-def test_nobody_reserves_what_is_being_evicted(tmp_path: Path):
+def test_an_image_being_evicted_cannot_be_reserved(tmp_path: Path):
     ledger, other = ImageLedger(tmp_path), ImageLedger(tmp_path)
     with ledger.lock_exclusively("a:1") as alone:
         assert alone
@@ -46,7 +46,7 @@ def test_nobody_reserves_what_is_being_evicted(tmp_path: Path):
     assert other.reserve("a:1")
 
 
-def test_another_processes_reservation_counts_until_that_process_is_killed(tmp_path: Path):
+def test_a_reservation_of_another_process_counts_until_it_is_killed(tmp_path: Path):
     ledger = ImageLedger(tmp_path)
     with subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, cwd=Path(__file__).parents[4]
@@ -59,7 +59,7 @@ def test_another_processes_reservation_counts_until_that_process_is_killed(tmp_p
     assert free(ledger)
 
 
-def test_what_is_ours_is_remembered_with_its_last_use(tmp_path: Path):
+def test_recorded_images_are_remembered_with_their_last_use(tmp_path: Path):
     ledger = ImageLedger(tmp_path)
     ledger.record("a:1")
     os.utime(next(tmp_path.glob("*.image")), (5, 5))

@@ -15,26 +15,26 @@ ALL = (BASE, STEP, A, B)
 USED = {"a:1": 1.0, "b:1": 2.0}
 
 
-def test_a_shared_base_counts_for_nobody_and_a_shared_step_once():
+def test_a_base_used_elsewhere_is_not_counted_and_a_shared_layer_once():
     assert used_bytes(ALL, USED) == 10 + 20 + 40
     assert used_bytes(ALL, {"a:1"}) == 10 + 20
     assert used_bytes(ALL, ()) == 0
 
 
-def test_the_least_recently_used_goes_first_and_never_one_that_is_needed():
+def test_the_least_recently_used_image_is_evicted_first_unless_needed():
     assert choose_image_to_evict(ALL, USED, in_use=(), kept=()) == "a:1"
     assert choose_image_to_evict(ALL, USED, in_use={"a"}, kept=()) == "b:1"
     assert choose_image_to_evict(ALL, USED, in_use={"a"}, kept={"b:1"}) is None
 
 
-def test_what_another_image_was_built_from_stays_until_that_has_gone():
+def test_a_base_image_stays_until_images_built_from_it_are_gone():
     ours = {**USED, "base:1": 0.0}
     assert choose_image_to_evict(ALL, ours, (), ()) == "a:1"
     assert choose_image_to_evict((BASE, STEP), ours, (), ()) == "base:1"
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 50), st.booleans()), max_size=10))
-def test_taking_all_that_may_go_ends_with_nothing_of_ours(rows: list[tuple[int, int, bool]]):
+def test_evicting_everything_removes_all_recorded_images(rows: list[tuple[int, int, bool]]):
     images: list[StoredImage] = []
     for at, (parent, own, named) in enumerate(rows):
         below = images[parent] if parent < len(images) else None

@@ -21,7 +21,9 @@ def files_of(folder: Path) -> set[str]:
     return {each.relative_to(folder).as_posix() for each in folder.rglob("*") if each.is_file()}
 
 
-def test_what_is_built_carries_pid_1_and_it_is_used_without_a_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_built_package_contains_pid_1_and_uses_it_without_a_compiler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     if shutil.which("gcc") is None:
         pytest.skip("no C compiler here to build the wheel's PID 1 with")
     built = tmp_path / "built"
@@ -51,7 +53,7 @@ def test_what_is_built_carries_pid_1_and_it_is_used_without_a_compiler(tmp_path:
     assert not (tmp_path / "cache").exists()
 
 
-def test_without_it_and_without_a_compiler_one_line_says_what_to_install(
+def test_without_a_built_pid_1_and_a_compiler_one_line_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("PATH", "")

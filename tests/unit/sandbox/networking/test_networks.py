@@ -68,23 +68,23 @@ async def listened_in(url: str, *pids: int) -> list[int]:
         return proxy.listened_in
 
 
-async def test_the_proxy_opens_in_a_container_that_is_still_the_process_that_it_was():
+async def test_the_proxy_opens_in_a_container_that_still_has_the_same_process():
     assert await listened_in("unix:///run/docker.sock", PID, PID) == [PID]
 
 
 @pytest.mark.parametrize("later", [0, PID + 1])
-async def test_a_container_that_ended_while_its_proxy_opened_gets_none(later: int):
+async def test_a_container_that_ended_while_its_proxy_opened_is_an_error(later: int):
     with pytest.raises(DockerEngineError, match="ended while a socket was being opened"):
         await listened_in("unix:///run/docker.sock", PID, later)
 
 
 @pytest.mark.parametrize("url", ["tcp://127.0.0.1:2375", "tcp://box:2376?certs=/c"])
-async def test_process_numbers_of_an_engine_that_may_be_elsewhere_are_not_looked_up_here(url: str):
+async def test_process_numbers_of_a_possibly_remote_engine_are_not_looked_up_locally(url: str):
     with pytest.raises(UserError, match=r"may be on another: set DOCKER_HOST to the unix:// socket"):
         await listened_in(url, PID)
 
 
-async def test_a_table_of_names_that_an_agent_filled_is_not_read_into_the_daemon(tmp_path: Path):
+async def test_an_oversized_resolv_conf_written_by_an_agent_is_refused(tmp_path: Path):
     resolver = tmp_path / "resolv.conf"
     resolver.write_bytes(b"#" * (2 << 20))
     networks = SandboxNetworks(

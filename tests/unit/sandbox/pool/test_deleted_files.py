@@ -26,7 +26,7 @@ def mine(tmp_path: Path) -> Path:
     return processes
 
 
-def test_a_file_without_a_name_counts_as_long_as_somebody_holds_it(tmp_path: Path, mine: Path) -> None:
+def test_an_unlinked_file_counts_while_it_is_open(tmp_path: Path, mine: Path) -> None:
     path = tmp_path / "file"
     before = deleted_file_bytes(mine, [tmp_path], 1 << 40)
     with path.open("wb") as file, path.open("rb"):
@@ -40,7 +40,7 @@ def test_a_file_without_a_name_counts_as_long_as_somebody_holds_it(tmp_path: Pat
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may look at what a process has mapped")
-def test_a_file_that_is_only_mapped_counts(tmp_path: Path, mine: Path) -> None:
+def test_a_file_that_is_only_memory_mapped_counts(tmp_path: Path, mine: Path) -> None:
     path = tmp_path / "file"
     before = deleted_file_bytes(mine, [tmp_path], 1 << 40)
     with path.open("w+b") as file:
@@ -53,7 +53,7 @@ def test_a_file_that_is_only_mapped_counts(tmp_path: Path, mine: Path) -> None:
     LIBC.munmap(mapped, 4096)
 
 
-def test_what_lies_in_memory_and_who_has_ended_count_for_nothing(tmp_path: Path, mine: Path) -> None:
+def test_memory_files_and_ended_processes_count_as_zero(tmp_path: Path, mine: Path) -> None:
     before = deleted_file_bytes(mine, [tmp_path], 1 << 40)
     memory = os.memfd_create("some")
     try:

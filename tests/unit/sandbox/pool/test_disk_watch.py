@@ -26,20 +26,20 @@ sizes = st.integers(0, 1 << 40)
 
 
 @given(used=sizes, grown=sizes, others=sizes, limit=sizes, free=sizes)
-def test_no_layer_passes_its_limit_unmeasured_while_nobody_frees_anything(used, grown, others, limit, free):
+def test_no_layer_exceeds_its_limit_unmeasured_unless_space_is_freed(used, grown, others, limit, free):
     seen = MeasuredLayer((Path("/"),), None, limit, used, free, 0.0)
     if used + grown > limit:
         assert is_measurement_due(seen, free - grown - others, 0.0)
 
 
-def test_a_quiet_disk_is_measured_now_and_then_only():
+def test_a_quiet_disk_is_measured_rarely():
     seen = MeasuredLayer((Path("/"),), None, 100, 10, 1000, 0.0)
     assert not is_measurement_due(seen, 1000, MAX_MEASURE_INTERVAL_S)
     assert not is_measurement_due(seen, 5000, MAX_MEASURE_INTERVAL_S)
     assert is_measurement_due(seen, 1000, MAX_MEASURE_INTERVAL_S + 1)
 
 
-def test_bytes_count_and_so_do_files_and_what_is_gone_counts_for_nothing(tmp_path: Path):
+def test_bytes_and_files_count_and_missing_folders_are_left_out(tmp_path: Path):
     """Otherwise an agent could make others copy or remove empty files without end."""
     large, many = tmp_path / "large", tmp_path / "many"
     for folder in (large, many):
@@ -69,7 +69,9 @@ class MeasuredSession:
         return files | {"Id": "c", "State": {"Pid": 0}, "NetworkSettings": {"Networks": {}}}
 
 
-async def test_a_place_that_vanishes_or_may_not_be_seen_ends_no_watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_a_missing_or_unreadable_folder_does_not_end_the_disk_watch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     """If the watch ended, its pool and every session would end with it."""
     session, looks = MeasuredSession(tmp_path / "hostname"), 0
 

@@ -50,7 +50,7 @@ def test_a_heartbeat_moves_the_deadline(table: LeaseTable, clock: FakeClock):
     assert table.get(lease.id) is lease
 
 
-def test_a_lease_whose_time_is_over_is_unknown_before_anyone_reaps_it(table: LeaseTable, clock: FakeClock):
+def test_an_expired_lease_is_unknown_even_before_it_is_reaped(table: LeaseTable, clock: FakeClock):
     (lease,) = table.allocate("t", "r").leases
     clock.now += TTL
     with pytest.raises(UnknownLease, match=f"Unknown lease {lease.id}"):
@@ -77,7 +77,7 @@ def test_slots_are_bounded_by_task_and_by_runs(table: LeaseTable):
     assert 0 < runs.value.retry_after_s <= 30
 
 
-def test_who_finds_no_slot_comes_back_as_often_as_slots_fall_free(table: LeaseTable, clock: FakeClock):
+def test_the_retry_delay_follows_the_rate_at_which_slots_become_free(table: LeaseTable, clock: FakeClock):
     def retry_s() -> float:
         with pytest.raises(SlotsExhausted) as refused:
             table.allocate("a")
@@ -126,7 +126,7 @@ def test_a_group_gets_all_of_its_slots_or_none(table: LeaseTable):
         table.allocate_group("h", 1)
 
 
-def test_a_group_that_is_over_is_no_longer_counted(table: LeaseTable, clock: FakeClock):
+def test_an_expired_group_is_no_longer_counted(table: LeaseTable, clock: FakeClock):
     table.allocate("g")
     table.allocate_group("g", 2)
     assert table.groups() == {"g": 2}
@@ -134,7 +134,7 @@ def test_a_group_that_is_over_is_no_longer_counted(table: LeaseTable, clock: Fak
     assert table.groups() == {}
 
 
-def test_a_group_may_be_larger_than_what_one_task_has_of_single_slots(table: LeaseTable):
+def test_a_group_may_be_larger_than_the_single_slots_of_a_task(table: LeaseTable):
     assert len(table.allocate_group("g", 4).leases) == 4
     with pytest.raises(SlotsExhausted) as full:
         table.allocate("a")

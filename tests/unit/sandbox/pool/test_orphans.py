@@ -67,7 +67,7 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sandbox.docker.retry.FIRST_PAUSE_S", 0.0)
 
 
-async def test_copies_of_the_dead_and_of_the_expired_are_removed_and_no_other_image():
+async def test_only_images_of_dead_and_expired_owners_are_removed():
     alive = {**POOL, OWNER_LABEL: owner.owner_of_this_process()}
     images = FakeImages({
         "dead": {**POOL, OWNER_LABEL: DEAD},

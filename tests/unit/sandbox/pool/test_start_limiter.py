@@ -26,12 +26,12 @@ def settle(pace: StartConcurrencyLimit, machine: FakeMachine, starts: int = 600)
 
 
 @pytest.mark.parametrize("cores", [1, 2, 8])
-def test_the_limit_settles_where_the_machine_is_busy_and_not_drowned(cores: int):
+def test_the_limit_settles_where_the_machine_is_busy_but_not_overloaded(cores: int):
     limit = settle(StartConcurrencyLimit(1, 64), FakeMachine(cores, 0.15))
     assert cores * 0.7 <= limit <= 2 * cores
 
 
-def test_looking_for_a_better_limit_costs_a_busy_machine_little():
+def test_probing_for_a_better_limit_costs_a_busy_machine_little():
     pace, machine = StartConcurrencyLimit(2, 2), FakeMachine(2, 0.15)
     took = 0.0
     for _ in range(1000):
@@ -50,7 +50,7 @@ def test_a_limit_without_a_range_stays():
         assert pace.limit == 2
 
 
-def test_too_many_at_first_come_down():
+def test_a_limit_that_starts_too_high_comes_down():
     assert settle(StartConcurrencyLimit(64, 64), FakeMachine(2, 0.15)) < 16
 
 
@@ -60,13 +60,13 @@ def test_the_scale_of_time_does_not_matter():
     )
 
 
-def test_a_machine_that_became_slower_is_believed():
+def test_the_limit_adapts_to_a_machine_that_became_slower():
     pace = StartConcurrencyLimit(2, 64)
     settle(pace, FakeMachine(4, 0.1))
     assert 2 <= settle(pace, FakeMachine(4, 1.0)) <= 8
 
 
-def test_failures_back_off_to_one_and_no_further():
+def test_timeouts_lower_the_limit_to_one_at_the_least():
     pace = StartConcurrencyLimit(16, 64)
     for _ in range(200):
         pace.record_timeout()
@@ -74,7 +74,7 @@ def test_failures_back_off_to_one_and_no_further():
     assert pace.estimate_wait_s(3) > 0
 
 
-def test_starts_that_the_limit_did_not_bound_do_not_move_it():
+def test_starts_not_bound_by_the_limit_do_not_change_it():
     pace = StartConcurrencyLimit(4, 64)
     for seconds in (0.1, 5.0, 0.1, 5.0) * 20:
         pace.record_start(seconds, at_once=1)
@@ -102,7 +102,7 @@ async def test_the_proxy_holds_starts_to_the_limit_and_serves_waiters_before_fil
     assert limiter.under_way == limiter.queued == 0
 
 
-async def test_a_waiter_that_gives_up_takes_no_turn_with_it():
+async def test_a_cancelled_waiter_does_not_use_up_a_turn():
     limiter = StartLimiter(StartConcurrencyLimit(1, 1))
     async with asyncio.TaskGroup() as group, limiter.start_slot():
 

@@ -60,7 +60,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> CleanedMachine:
     return made
 
 
-async def test_only_what_nobody_has_claimed_for_long_is_removed(machine: CleanedMachine):
+async def test_only_containers_and_images_unclaimed_for_long_are_removed(machine: CleanedMachine):
     engine = machine.engine
     engine.unanswered_at = machine.now
     engine.states = {"late": "created", "soon": "created", "live": "running"}
@@ -72,7 +72,7 @@ async def test_only_what_nobody_has_claimed_for_long_is_removed(machine: Cleaned
     assert (set(engine.states), engine.images) == ({"soon", "live"}, {"used"})
 
 
-async def test_a_daemon_that_answers_is_not_asked(machine: CleanedMachine):
+async def test_orphans_are_looked_for_only_after_an_unanswered_call(machine: CleanedMachine):
     assert await machine.after(0.0) == machine.engine.calls == 0
     machine.engine.unanswered_at = machine.now
     await machine.after(1.0)
@@ -81,7 +81,7 @@ async def test_a_daemon_that_answers_is_not_asked(machine: CleanedMachine):
     assert machine.engine.calls == 1
 
 
-async def test_what_made_nothing_known_is_remembered_and_a_refusal_is_not():
+async def test_a_create_call_without_an_answer_is_remembered_and_a_refused_one_is_not():
     engine = DockerEngine("unix:///nowhere")
     for status, unknown in ((404, False), (0, True)):
         with pytest.raises(DockerEngineError), engine.creating():
@@ -89,7 +89,7 @@ async def test_what_made_nothing_known_is_remembered_and_a_refusal_is_not():
         assert (engine.unanswered_at is not None) is unknown
 
 
-async def test_a_failing_look_is_repeated(machine: CleanedMachine, monkeypatch: pytest.MonkeyPatch):
+async def test_a_failed_search_is_repeated(machine: CleanedMachine, monkeypatch: pytest.MonkeyPatch):
     looks: list[int] = []
 
     async def look() -> int:

@@ -89,7 +89,7 @@ async def test_live_sessions_are_kept_alive_while_warm_ones_do_not_end():
             heartbeat.unwatch(live)
 
 
-async def test_whoever_waits_warm_and_where_tests_run_outlive_a_restart_of_their_daemon_too():
+async def test_warm_sandboxes_and_verifiers_also_survive_a_daemon_restart():
     clock = FakeClock()
     async with filled(clock) as warm:
         heartbeat = SessionHeartbeat(60.0, warm)
@@ -117,7 +117,7 @@ def _with(spec: ContainerSpec) -> Any:
     return made
 
 
-async def test_what_is_put_into_the_warm_pool_is_mended_from_then_on():
+async def test_every_sandbox_started_for_the_warm_pool_is_announced():
     seen: list[object] = []
     engine: Any = None
     async with WarmPool(engine, SETTINGS, lambda kind, _: ContainerSpec(kind.image, Path("/toolchain"), {})) as made:
@@ -129,7 +129,7 @@ async def test_what_is_put_into_the_warm_pool_is_mended_from_then_on():
 
 
 @pytest.mark.parametrize("dead", [False, True])
-async def test_a_warm_pool_that_nobody_took_from_is_full_again_when_its_sandboxes_are_over(dead: bool):
+async def test_an_unused_warm_pool_is_refilled_when_its_sandboxes_expire_or_die(dead: bool):
     clock = FakeClock()
     async with filled(clock) as warm:
         before = list(warm)
@@ -144,7 +144,7 @@ async def test_a_warm_pool_that_nobody_took_from_is_full_again_when_its_sandboxe
         assert not set(before) & set(warm)
 
 
-async def test_one_that_is_being_replaced_counts_and_is_not_replaced_twice():
+async def test_a_warm_sandbox_being_replaced_counts_and_is_not_replaced_twice():
     clock = FakeClock()
     settings = PoolSettings("p", "r", 8, warm_per_kind=2)
     async with filled(clock, settings) as warm:
@@ -158,7 +158,7 @@ async def test_one_that_is_being_replaced_counts_and_is_not_replaced_twice():
         assert len(warm) == 2
 
 
-async def test_a_kind_that_no_task_has_asked_for_in_a_long_time_is_not_kept_ready():
+async def test_a_kind_not_requested_for_long_is_not_kept_warm():
     clock = FakeClock()
     settings = PoolSettings("p", "r", 4, warm_per_kind=2)
     async with filled(clock, settings) as warm:
@@ -174,7 +174,7 @@ async def test_a_kind_that_no_task_has_asked_for_in_a_long_time_is_not_kept_read
         assert {each.image for each in warm} == {OTHER.image}
 
 
-async def test_a_pool_that_ends_starts_no_more():
+async def test_a_closing_pool_starts_no_more_sandboxes():
     clock = FakeClock()
     async with filled(clock) as warm:
         clock.now = 601.0

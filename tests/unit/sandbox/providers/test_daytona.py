@@ -64,7 +64,7 @@ class Lab(FakeSdk):
         return self.grounds[-1]
 
 
-async def test_a_sandbox_has_what_its_task_says_and_ends_by_itself() -> None:
+async def test_a_sandbox_has_its_tasks_settings_and_a_time_limit() -> None:
     lab = Lab()
     async with daytona_provider({}, lab) as provider:
         sandbox = await provider.open(TASK, 601.0)
@@ -81,7 +81,7 @@ async def test_a_sandbox_has_what_its_task_says_and_ends_by_itself() -> None:
         assert (box.activity_refreshes, box.deleted) == (1, True)
 
 
-async def test_whatever_is_open_is_deleted_at_the_end_however_that_comes() -> None:
+async def test_open_sandboxes_are_deleted_even_if_the_provider_ends_in_an_error() -> None:
     lab = Lab()
 
     async def run() -> None:
@@ -95,7 +95,7 @@ async def test_whatever_is_open_is_deleted_at_the_end_however_that_comes() -> No
     assert [ground.ended for ground in lab.grounds] == [True] * 3
 
 
-async def test_a_start_that_is_given_up_is_deleted_all_the_same() -> None:
+async def test_a_sandbox_is_deleted_if_its_start_is_cancelled() -> None:
     lab = Lab()
     hold, came = asyncio.Event(), asyncio.Event()
     lab.hold = (came, hold)
@@ -110,7 +110,7 @@ async def test_a_start_that_is_given_up_is_deleted_all_the_same() -> None:
 @pytest.mark.parametrize(
     ("code", "why"), [(95, "has no bash 5"), (13, "cannot be prepared: code 13"), (127, "cannot be prepared")]
 )
-async def test_an_image_that_cannot_be_worked_in_is_the_task_s_fault_and_leaves_nothing(code: int, why: str) -> None:
+async def test_an_unusable_image_is_a_task_fault_and_its_sandbox_is_deleted(code: int, why: str) -> None:
     lab = Lab(code)
     async with daytona_provider({}, lab) as provider:
         with pytest.raises(TaskFault, match=why):
@@ -119,7 +119,7 @@ async def test_an_image_that_cannot_be_worked_in_is_the_task_s_fault_and_leaves_
 
 
 @pytest.mark.parametrize("build", [None, ImageBuild({"Dockerfile": b"FROM debian:12\n"})])
-async def test_a_sandbox_that_daytona_refuses_is_infrastructure(build: ImageBuild | None) -> None:
+async def test_a_sandbox_refused_by_daytona_is_an_infrastructure_failure(build: ImageBuild | None) -> None:
     lab = Lab()
     lab.create_error = fake_daytona.DaytonaError("quota")
     async with daytona_provider({}, lab) as provider:
@@ -127,7 +127,7 @@ async def test_a_sandbox_that_daytona_refuses_is_infrastructure(build: ImageBuil
             await provider.open(replace(TASK, build=build))
 
 
-async def test_an_image_is_built_of_its_context() -> None:
+async def test_an_image_is_built_from_its_dockerfile() -> None:
     lab = Lab()
     async with daytona_provider({}, lab) as provider:
         await provider.open(replace(TASK, build=ImageBuild({"d/Dockerfile": b"FROM x\n"}, "d/Dockerfile")))
@@ -143,7 +143,7 @@ async def test_an_image_is_built_of_its_context() -> None:
         (replace(TASK, image=""), r"names no image.*sandbox\.options="),
     ],
 )
-async def test_what_a_task_cannot_have_there_is_said_and_nothing_is_started(task: Task, why: str) -> None:
+async def test_an_unsupported_task_is_refused_with_the_reason_and_nothing_is_started(task: Task, why: str) -> None:
     lab = Lab()
     async with daytona_provider({}, lab) as provider:
         with pytest.raises(UserError, match=why):
@@ -151,7 +151,7 @@ async def test_what_a_task_cannot_have_there_is_said_and_nothing_is_started(task
     assert lab.sandboxes == []
 
 
-async def test_each_phase_reaches_what_it_may() -> None:
+async def test_the_agent_phase_may_reach_only_the_allowed_hosts() -> None:
     lab = Lab()
     network = TaskNetwork(agent=NetworkMode.PROXY, verify=NetworkMode.FULL, allowed_hosts=("pypi.org",))
     async with daytona_provider({}, lab) as provider:
@@ -165,7 +165,7 @@ async def opened(lab: Lab) -> tuple[machines.DaytonaHandle, AsyncSandbox]:
     return machines.DaytonaHandle(box, lab), box
 
 
-async def test_a_connection_that_fails_is_tried_again_and_then_is_infrastructures(
+async def test_a_failed_connection_is_retried_and_then_an_infrastructure_failure(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(machines, "AGAIN_S", 0.0)
@@ -180,7 +180,7 @@ async def test_a_connection_that_fails_is_tried_again_and_then_is_infrastructure
         await machine.call("list-processes")
 
 
-async def test_a_sandbox_that_is_gone_stays_gone_and_nothing_says_why() -> None:
+async def test_a_deleted_sandbox_stays_vanished_without_a_cause() -> None:
     machine, box = await opened(Lab())
     box.deleted = True
     for _ in range(2):
@@ -197,7 +197,7 @@ async def test_a_sandbox_that_is_gone_stays_gone_and_nothing_says_why() -> None:
         ({"idle_minutes": 0}, "write a int, 1 or more"),
     ],
 )
-def test_options_that_are_none_are_told(options: dict[str, Any], why: str) -> None:
+def test_invalid_options_are_refused_with_the_reason(options: dict[str, Any], why: str) -> None:
     with pytest.raises(UserError, match=why):
         DaytonaOptions.parse(options)
 
@@ -209,7 +209,7 @@ async def test_without_the_package_one_line_says_what_to_install(monkeypatch: py
             raise AssertionError
 
 
-async def test_without_a_key_one_line_says_where_it_comes_from() -> None:
+async def test_without_a_key_one_line_says_where_to_get_it() -> None:
     class Keyless(Lab):
         def AsyncDaytona(self, config: Any = None) -> Any:
             raise fake_daytona.DaytonaError("API key or JWT token is required")
@@ -224,8 +224,8 @@ def parameters(function: Any) -> dict[str, inspect.Parameter]:
 
 
 @pytest.mark.skipif(importlib.util.find_spec("daytona") is None, reason="pip install 'longshore[daytona]'")
-def test_the_fake_is_as_daytona_s_sdk() -> None:
-    """Else what passes with the fake fails with Daytona: each name, parameter and default of the fake is the SDK's."""
+def test_the_fake_has_the_signatures_of_daytonas_sdk() -> None:
+    """Each name, parameter and default of the fake is the SDK's: otherwise its tests would prove nothing."""
     real: ModuleType = importlib.import_module("daytona")
     files = importlib.import_module("daytona._async.filesystem").AsyncFileSystem
     pairs = {

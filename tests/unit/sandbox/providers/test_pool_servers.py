@@ -18,7 +18,7 @@ from tests.support.network.http_servers import pool_server
 ONE = LeaseLimits(tasks=1, runs_per_task=1)
 
 
-async def test_a_tasks_sandboxes_are_on_one_server_and_tasks_are_spread(tmp_path: Path) -> None:
+async def test_sandboxes_of_one_task_share_a_server_and_tasks_are_spread(tmp_path: Path) -> None:
     one, other = FakeProvider(), FakeProvider()
     async with (
         pool_server(one, tmp_path / "one") as (first, _),
@@ -35,7 +35,7 @@ async def test_a_tasks_sandboxes_are_on_one_server_and_tasks_are_spread(tmp_path
     assert len(one.opened) + len(other.opened) == 48
 
 
-async def test_a_server_that_is_full_or_dead_is_passed_over(tmp_path: Path) -> None:
+async def test_a_full_or_dead_server_is_skipped(tmp_path: Path) -> None:
     dead = unreachable_url().removesuffix("/v1")
     async with (
         pool_server(FakeProvider(), tmp_path / "one", ONE) as (first, _),
@@ -49,7 +49,7 @@ async def test_a_server_that_is_full_or_dead_is_passed_over(tmp_path: Path) -> N
     assert all(url in str(caught.value) for url in (first, dead, second))
 
 
-async def test_a_tasks_own_fault_is_not_tried_again_elsewhere(tmp_path: Path) -> None:
+async def test_a_task_fault_is_not_retried_on_another_server(tmp_path: Path) -> None:
     providers = [FakeProvider(open_error=TaskFault("its setup fails")) for _ in range(2)]
     async with (
         pool_server(providers[0], tmp_path / "one") as (first, _),

@@ -35,7 +35,7 @@ TASK = Task(id="t", instruction="x")
 ONE = LeaseLimits(tasks=1, runs_per_task=1)
 
 
-async def test_a_full_server_is_asked_again_when_it_says(tmp_path: Path):
+async def test_a_full_server_is_retried_after_its_stated_delay(tmp_path: Path):
     async with pool_server(FakeProvider(), tmp_path, ONE) as (url, _), RemotePool(url, acquire_s=60.0) as pool:
         first = await pool.open(TASK)
         async with asyncio.TaskGroup() as group:
@@ -46,7 +46,7 @@ async def test_a_full_server_is_asked_again_when_it_says(tmp_path: Path):
         assert second.result().alive
 
 
-async def test_a_server_that_stays_full_is_given_up_in_time(tmp_path: Path):
+async def test_a_server_that_stays_full_is_abandoned_in_time(tmp_path: Path):
     async with pool_server(FakeProvider(), tmp_path, ONE) as (url, _), RemotePool(url, acquire_s=0.5) as pool:
         await pool.open(TASK)
         with pytest.raises(SandboxStartError, match="provided no sandbox"):
@@ -81,7 +81,7 @@ async def test_leases_of_a_client_that_stopped_are_reaped(tmp_path: Path):
         assert service.reaped == 1
 
 
-async def test_a_cut_reply_is_asked_for_again_and_the_command_runs_once(tmp_path: Path):
+async def test_a_lost_reply_is_requested_again_and_the_command_runs_once(tmp_path: Path):
     provider = FakeProvider()
     async with (
         pool_server(provider, tmp_path) as (url, _),
@@ -96,7 +96,7 @@ async def test_a_cut_reply_is_asked_for_again_and_the_command_runs_once(tmp_path
 
 
 @pytest.mark.parametrize("error", [SandboxLost("a"), SandboxVanished("b"), SandboxDestroyed("c")], ids=repr)
-async def test_whose_fault_it_was_arrives(tmp_path: Path, error: Exception):
+async def test_the_type_of_a_sandbox_loss_reaches_the_client(tmp_path: Path, error: Exception):
     provider = FakeProvider()
     async with pool_server(provider, tmp_path) as (url, _), RemotePool(url, acquire_s=60.0) as pool:
         for ask in (lambda box: box.run("x", 5), lambda box: box.call_tool("shell_exec", {}), lambda box: box.grade()):
@@ -113,7 +113,7 @@ async def test_whose_fault_it_was_arrives(tmp_path: Path, error: Exception):
     [SandboxStartError("a"), ImageError("b"), TaskFault("c"), BuildError("d"), UserError("e"), TaskRefused("f")],
     ids=repr,
 )
-async def test_why_there_is_no_sandbox_arrives(tmp_path: Path, error: Exception):
+async def test_the_type_of_a_start_failure_reaches_the_client(tmp_path: Path, error: Exception):
     """Otherwise a task that can never start counts as infrastructure, and is tried again."""
     kinds = (BuildError, TaskFault, SandboxStartError, UserError)
     provider = FakeProvider(open_error=error)
@@ -124,7 +124,7 @@ async def test_why_there_is_no_sandbox_arrives(tmp_path: Path, error: Exception)
         assert len(service.table) == 0
 
 
-async def test_a_server_that_is_gone_is_infrastructure(tmp_path: Path):
+async def test_an_unreachable_server_is_an_infrastructure_failure(tmp_path: Path):
     async with RemotePool("http://127.0.0.1:9", acquire_s=60.0, unreachable_s=0.2) as pool:
         with pytest.raises(SandboxStartError, match="provided no sandbox"):
             await pool.open(TASK)
@@ -137,7 +137,7 @@ async def test_a_server_that_is_gone_is_infrastructure(tmp_path: Path):
         await sandbox.close()
 
 
-async def test_a_deadline_ends_the_session_here_too(tmp_path: Path):
+async def test_a_deadline_also_ends_the_session_at_the_client(tmp_path: Path):
     provider = FakeProvider()
     async with pool_server(provider, tmp_path) as (url, _), RemotePool(url, acquire_s=60.0) as pool:
         sandbox = await pool.open(TASK, deadline_s=1.0)
@@ -148,7 +148,9 @@ async def test_a_deadline_ends_the_session_here_too(tmp_path: Path):
 
 
 @pytest.mark.parametrize("behind_a_router", [False, True])
-async def test_whoever_is_nearest_to_the_work_gives_a_request_up_at_its_deadline(tmp_path: Path, behind_a_router: bool):
+async def test_the_pool_server_ends_a_request_at_its_deadline_before_the_client_does(
+    tmp_path: Path, behind_a_router: bool
+):
     """Otherwise a client gives up a running request, and nothing reports its outcome."""
     provider = FakeProvider()
     async with pool_server(provider, tmp_path) as (worker, _), AsyncExitStack() as stack:
@@ -161,9 +163,7 @@ async def test_whoever_is_nearest_to_the_work_gives_a_request_up_at_its_deadline
             await sandbox.call_tool("shell_exec", {"command": "x"})
 
 
-async def test_a_command_and_a_grading_are_waited_for_as_long_as_they_may_take(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+async def test_request_deadlines_cover_the_longest_command_and_grading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     deadlines: dict[str, float] = {}
     real = RemotePool.post_with_retries
 
@@ -185,7 +185,7 @@ async def test_a_command_and_a_grading_are_waited_for_as_long_as_they_may_take(
 
 
 @pytest.mark.parametrize("answered", [True, False])
-async def test_who_is_cancelled_while_asking_for_a_slot_gives_it_back(
+async def test_a_client_cancelled_during_an_allocation_returns_the_slot(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answered: bool
 ):
     """It also stops waiting for a server that does not answer."""

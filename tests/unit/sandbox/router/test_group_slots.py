@@ -33,7 +33,7 @@ def table(slots: int, clock: FakeClock | None = None) -> LeaseTable:
     return LeaseTable(LeaseLimits(tasks=slots, runs_per_task=1, ttl_s=TTL), clock or FakeClock())
 
 
-def test_the_first_member_holds_the_places_of_all() -> None:
+def test_the_first_member_reserves_the_slots_of_its_group() -> None:
     one = table(4)
     (first,) = one.allocate_from_group("g", 3, "a").leases
     assert (len(one), one.reserved_slots()) == (3, {"g": 2})
@@ -44,7 +44,7 @@ def test_the_first_member_holds_the_places_of_all() -> None:
     assert (len(one), one.reserved_slots()) == (3, {})
 
 
-def test_a_member_that_asks_again_has_the_same_place_and_another_attempt_one_of_its_own() -> None:
+def test_a_repeated_member_gets_the_same_slot_and_another_attempt_a_new_one() -> None:
     one = table(4)
     taken = [one.allocate_from_group("g", 2, name).leases[0].id for name in "ab"]
     assert one.allocate_from_group("g", 2, "b").leases[0].id == taken[1]
@@ -52,12 +52,12 @@ def test_a_member_that_asks_again_has_the_same_place_and_another_attempt_one_of_
     assert len(one) == 3
 
 
-def test_a_group_that_never_fits_is_told_so() -> None:
+def test_a_group_that_can_never_fit_is_refused() -> None:
     with pytest.raises(GroupTooLarge, match="needs 5 slots, but this server has only 4"):
         table(4).allocate_from_group("g", 5, "a")
 
 
-def test_a_place_that_waits_for_its_member_lives_as_long_as_those_beside_it() -> None:
+def test_a_reserved_slot_lives_as_long_as_the_leases_of_its_group() -> None:
     """A shorter life would leave none for a late member; a longer one would keep a dead run's slots."""
     clock = FakeClock()
     one = table(2, clock)
@@ -73,7 +73,7 @@ def test_a_place_that_waits_for_its_member_lives_as_long_as_those_beside_it() ->
     assert one.groups() == one.reserved_slots() == {}
 
 
-def test_a_place_of_a_member_that_died_is_free_again_while_its_group_goes_on() -> None:
+def test_the_slot_of_a_dead_member_is_freed_while_its_group_continues() -> None:
     clock = FakeClock()
     one = table(2, clock)
     alive, dead = (one.allocate_from_group("g", 2, name).leases[0] for name in "ab")
@@ -140,7 +140,7 @@ class GroupMembers:
 
 
 @given(data=st.data(), size=st.integers(1, 4), groups=st.integers(1, 4), spare=st.integers(0, 3))
-def test_no_two_groups_wait_for_each_other_in_whatever_order_their_members_come(
+def test_groups_do_not_deadlock_in_any_order_of_their_members(
     data: st.DataObject, size: int, groups: int, spare: int
 ) -> None:
     places = data.draw(st.integers(1, size * groups), "places of the servers")
@@ -158,7 +158,7 @@ def test_no_two_groups_wait_for_each_other_in_whatever_order_their_members_come(
     assert (run.done, len(run.table)) == (size * groups, 0)
 
 
-async def test_a_groups_members_begin_when_there_is_a_place_for_all_and_give_them_back_one_by_one(
+async def test_group_members_start_when_all_fit_and_return_their_slots_one_by_one(
     tmp_path: Path,
 ) -> None:
     """The members come from two servers, as in a run."""
@@ -180,7 +180,7 @@ async def test_a_groups_members_begin_when_there_is_a_place_for_all_and_give_the
         assert all(each.result().alive for each in second)
 
 
-async def test_a_group_without_room_is_infrastructures_and_holds_nothing(tmp_path: Path) -> None:
+async def test_a_group_without_room_is_an_infrastructure_failure_and_holds_no_slot(tmp_path: Path) -> None:
     limits = LeaseLimits(tasks=2, runs_per_task=1)
     async with (
         pool_server(FakeProvider(), tmp_path, limits) as (url, service),
@@ -195,7 +195,7 @@ async def test_a_group_without_room_is_infrastructures_and_holds_nothing(tmp_pat
         assert len(service.table) == 0
 
 
-async def test_a_group_over_several_servers_is_held_before_it_begins(tmp_path: Path) -> None:
+async def test_a_group_over_several_servers_is_reserved_before_it_starts(tmp_path: Path) -> None:
     limits = LeaseLimits(tasks=3, runs_per_task=1)
     async with AsyncExitStack() as stack:
         servers = [
@@ -219,7 +219,7 @@ async def test_a_group_over_several_servers_is_held_before_it_begins(tmp_path: P
         assert sum(map(len, tables)) == 0
 
 
-async def test_a_restarted_server_still_keeps_the_places(tmp_path: Path) -> None:
+async def test_a_restarted_server_still_keeps_reserved_slots(tmp_path: Path) -> None:
     provider = FakeProvider()
     async with pool_server(provider, tmp_path) as (_, service):
         service.allocate_group("g", 3, "a")

@@ -149,7 +149,7 @@ async def test_a_task_stays_on_its_server_and_a_full_server_spills_over(tmp_path
         assert "longshore_router_spilled_total 4.0" in (await http.get("/metrics")).text
 
 
-async def test_a_server_that_is_gone_is_passed_over(tmp_path: Path):
+async def test_an_unreachable_server_is_skipped(tmp_path: Path):
     async with servers(tmp_path, 1) as pools:
         gone = "http://127.0.0.1:9"
         async with routed([gone, *pools.urls]) as http:
@@ -174,7 +174,7 @@ async def test_an_allocation_that_may_have_arrived_is_not_sent_to_another_server
         assert not len(pools.services[pools.urls[0]].table)
 
 
-async def test_a_server_whose_host_drops_packets_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_a_server_behind_dropped_packets_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """The answers of the others, for example that they are full, still count."""
     monkeypatch.setattr("sandbox.router.pool_servers.CONNECT_S", 0.5)
     with dropping_host() as gone:
@@ -194,7 +194,7 @@ async def test_a_lease_id_survives_a_router_with_another_order(tmp_path: Path):
                 assert (status, reply["code"]) == (404, "UNKNOWN_LEASE")
 
 
-async def test_what_is_not_idempotent_is_sent_once():
+async def test_requests_that_are_not_idempotent_are_sent_once():
     for path, body, times in (
         ("/exec_tool", {"tool_call": {"name": "x"}}, 1),
         ("/exec_tool", {"tool_call": {"name": "x"}, "request_id": "r"}, 2),
@@ -238,7 +238,7 @@ BUILD = ImageBuild({"Dockerfile": b"FROM base\n"})
         (built_image_name(BUILD), Task("t", "", build=BUILD)),
     ],
 )
-async def test_a_server_that_has_the_image_is_asked_first(tmp_path: Path, image: str, task: Task):
+async def test_a_server_that_has_the_image_is_tried_first(tmp_path: Path, image: str, task: Task):
     async with servers(tmp_path) as pools:
         has = pools.urls[0]
         for url, service in pools.services.items():
@@ -274,7 +274,7 @@ async def test_a_group_is_placed_as_a_whole(tmp_path: Path):
         assert sorted(len(service.table) for service in pools.services.values()) == [0, 1]
 
 
-async def test_a_group_that_one_server_refuses_for_its_name_leaves_nothing_on_the_others(tmp_path: Path):
+async def test_a_group_name_conflict_on_one_server_leaves_no_slots_on_the_others(tmp_path: Path):
     async with servers(tmp_path, 2, LeaseLimits(tasks=2, runs_per_task=2)) as pools, routed(pools.urls) as http:
         empty, held = pools.services.values()
         held.allocate_group("g", 1)
@@ -283,7 +283,7 @@ async def test_a_group_that_one_server_refuses_for_its_name_leaves_nothing_on_th
         assert (len(empty.table), len(held.table)) == (0, 1)
 
 
-async def test_a_group_that_is_held_keeps_its_size(tmp_path: Path):
+async def test_a_group_that_holds_slots_keeps_its_size(tmp_path: Path):
     """This holds on one server or several, and for a router that did not allocate it."""
     async with servers(tmp_path, 2, LeaseLimits(tasks=2, runs_per_task=2)) as pools:
         async with routed(pools.urls) as http:
@@ -309,7 +309,7 @@ async def test_a_group_that_is_held_keeps_its_size(tmp_path: Path):
             assert (await call(http, "/allocate_group", task_id="g", n_slots=5))[0] == 200
 
 
-async def test_a_group_that_is_over_is_given_anew_in_the_size_asked_for(tmp_path: Path):
+async def test_a_finished_group_can_be_allocated_again_in_another_size(tmp_path: Path):
     """It goes where there is room then, not where it was before."""
     async with servers(tmp_path, 2, LeaseLimits(tasks=1, runs_per_task=5)) as pools, routed(pools.urls) as http:
         assert (await call(http, "/allocate_group", task_id="g", n_slots=5))[0] == 200
@@ -323,7 +323,7 @@ async def test_a_group_that_is_over_is_given_anew_in_the_size_asked_for(tmp_path
         assert sorted(len(each.table) for each in pools.services.values()) == [1, 5]
 
 
-async def test_a_group_whose_server_is_gone_is_placed_on_another(tmp_path: Path):
+async def test_a_group_of_an_unreachable_server_is_placed_on_another(tmp_path: Path):
     async with servers(tmp_path, 1) as pools, AsyncExitStack() as stack:
         url, _ = await stack.enter_async_context(pool_server(FakeProvider(), tmp_path / "gone"))
         urls = [url, *pools.urls]
@@ -337,7 +337,7 @@ async def test_a_group_whose_server_is_gone_is_placed_on_another(tmp_path: Path)
         assert len(pools.services[pools.urls[0]].table) == 3
 
 
-async def test_a_repeated_allocation_gets_its_slot_though_the_server_asked_first_has_room_by_now(tmp_path: Path):
+async def test_a_repeated_allocation_keeps_its_slot_even_if_a_preferred_server_has_room(tmp_path: Path):
     async with servers(tmp_path, 2, LeaseLimits(tasks=2, runs_per_task=1)) as pools, routed(pools.urls) as http:
         first = pools.first_for("t")
         assert (await call(http, "/allocate", task_key="t", request_id="r"))[0] == 200
@@ -348,7 +348,7 @@ async def test_a_repeated_allocation_gets_its_slot_though_the_server_asked_first
         assert (again["lease_id"], again["reused"]) == (spilled["lease_id"], True)
 
 
-async def test_a_server_that_never_answers_holds_up_no_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_a_server_that_never_answers_does_not_delay_a_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(groups, "ANSWER_S", 0.2)
     monkeypatch.setattr("sandbox.router.pool_servers.CONNECT_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:  # the kernel takes what comes
@@ -380,7 +380,7 @@ async def test_one_token_guards_router_and_servers(tmp_path: Path):
         assert (await call(http, "/allocate", task_key="t"))[0] == 200
 
 
-def test_a_router_without_servers_or_with_nonsense_says_so(capsys: pytest.CaptureFixture[str], monkeypatch):
+def test_a_router_with_missing_or_invalid_servers_is_refused(capsys: pytest.CaptureFixture[str], monkeypatch):
     monkeypatch.delenv("WORKER_URLS", raising=False)
     assert parse_server_urls(" http://a:1/ ,http://b:2,http://a:1") == ("http://a:1", "http://b:2")
     with pytest.raises(UserError, match="http://host:port"):

@@ -36,7 +36,7 @@ def test_tasks_spread_over_all_servers():
     assert max(load.values()) < 2 * min(load.values())
 
 
-def test_one_that_has_the_image_comes_first_and_one_that_is_unreachable_last():
+def test_servers_with_the_image_are_ranked_first_and_unreachable_ones_last():
     has, lacks = PoolServerNode("http://a", images=frozenset({"x:1"})), PoolServerNode("http://b")
     dead = PoolServerNode("http://c", reachable=False, images=frozenset({"x:1"}))
     for task in map(str, range(50)):
@@ -56,7 +56,7 @@ def test_a_group_is_split_exactly_or_not_at_all(slots: int, shape: list[tuple[in
         assert all(0 < share <= node.free and node.reachable for node, share in shares.items())
 
 
-def test_a_group_goes_to_no_server_that_takes_no_further_task():
+def test_a_group_is_not_placed_on_a_server_that_accepts_no_new_tasks():
     full, fits = (
         PoolServerNode("http://a", free=8, slots=8, new_tasks=False),
         PoolServerNode("http://b", free=4, slots=8),
@@ -65,7 +65,7 @@ def test_a_group_goes_to_no_server_that_takes_no_further_task():
     assert split_slots(5, [full, fits]) is None
 
 
-def test_whether_a_group_will_ever_have_a_place_is_said_only_when_all_servers_have_told():
+def test_a_group_is_declared_too_large_only_if_all_servers_have_reported():
     eight, dead, silent = (
         PoolServerNode("http://a", slots=8),
         PoolServerNode("http://b", reachable=False, slots=4),
@@ -77,7 +77,7 @@ def test_whether_a_group_will_ever_have_a_place_is_said_only_when_all_servers_ha
 
 
 @given(st.text(max_size=40))
-def test_a_lease_is_parsed_back_or_not_at_all(text: str):
+def test_a_router_lease_id_survives_a_round_trip(text: str):
     assert parse_router_lease_id(router_lease_id(NODES[2], "run-1"), reversed(NODES)) == (NODES[2], "run-1")
     found = parse_router_lease_id(text, NODES)
     assert found is None or router_lease_id(*found) == text
@@ -91,5 +91,5 @@ def test_a_lease_is_parsed_back_or_not_at_all(text: str):
         ("/heartbeat", {}, True), ("/close", {}, True), ("/read_file", {}, True), ("/allocate_group", {}, True),
     ],
 )  # fmt: skip
-def test_only_what_does_no_harm_is_repeated(path: str, body: dict[str, object], may: bool):
+def test_only_idempotent_requests_are_repeatable(path: str, body: dict[str, object], may: bool):
     assert is_repeatable(path, body) is may

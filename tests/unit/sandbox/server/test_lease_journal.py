@@ -23,7 +23,7 @@ def journal(tmp_path: Path) -> LeaseJournal:
     return written
 
 
-def test_a_lease_comes_back_with_its_container_and_what_was_answered(journal: LeaseJournal, tmp_path: Path):
+def test_a_lease_is_restored_with_its_container_and_undelivered_operations(journal: LeaseJournal, tmp_path: Path):
     journal.record_sandbox("old", {})
     journal.record_sandbox("container", RESET)
     journal.begin("run/a", "d"), journal.end("run/a", HttpReply(200, OkReply()))
@@ -37,7 +37,7 @@ def test_a_lease_comes_back_with_its_container_and_what_was_answered(journal: Le
     assert remembered_operations(found) == {"run/a": ("d", b'{"ok":true}'), "exec_tool/b": ("f", b"")}
 
 
-def test_a_server_is_known_again_and_is_no_other_whatever_their_folders_are_called(tmp_path: Path):
+def test_a_state_directory_keeps_a_unique_id(tmp_path: Path):
     """Two servers that share an engine would otherwise remove each other's sandboxes."""
     made = [tmp_path / name for name in ("a-b", "a/b", "c")]
     for folder in made:
@@ -50,7 +50,7 @@ def remembered_operations(found: RememberedLease) -> dict[str, tuple[str, bytes]
     return {each.key: (each.digest, each.reply.body if each.reply else b"") for each in found.operations.values()}
 
 
-def test_a_lease_that_lives_long_has_a_file_no_longer_than_what_is_remembered(journal: LeaseJournal, tmp_path: Path):
+def test_the_journal_of_a_long_lease_is_rewritten_and_stays_short(journal: LeaseJournal, tmp_path: Path):
     journal.record_sandbox("container", RESET)
     sizes: list[int] = []
     for number in range(3000):
@@ -67,7 +67,7 @@ def test_a_lease_that_lives_long_has_a_file_no_longer_than_what_is_remembered(jo
     assert remembered_operations(found) == {"run/2999": ("d", b"x" * 2000)}
 
 
-def test_what_follows_a_line_that_was_cut_off_is_read(journal: LeaseJournal, tmp_path: Path):
+def test_entries_after_a_torn_line_are_read(journal: LeaseJournal, tmp_path: Path):
     with (tmp_path / "run-0.jsonl").open("ab") as file:
         file.write(b'{"begin": "run/cu')
     journal.begin("run/next", "d")
@@ -75,7 +75,7 @@ def test_what_follows_a_line_that_was_cut_off_is_read(journal: LeaseJournal, tmp
     assert remembered_operations(found) == {"run/next": ("d", b"")}
 
 
-def test_every_cut_of_the_file_can_be_read(journal: LeaseJournal, tmp_path: Path):
+def test_a_file_truncated_anywhere_can_be_read(journal: LeaseJournal, tmp_path: Path):
     journal.record_sandbox("container", RESET)
     journal.begin("run/a", "d"), journal.end("run/a", HttpReply(200, OkReply()))
     path = tmp_path / "run-0.jsonl"

@@ -91,7 +91,7 @@ async def test_a_request_id_is_done_once_and_answered_again():
         assert (await counting.ask("other")).body == b"2"
 
 
-async def test_a_repetition_joins_what_still_runs():
+async def test_a_repeated_request_joins_the_running_operation():
     async with asyncio.TaskGroup() as group:
         counting = CountingOperations(group)
         counting.hold.clear()
@@ -102,7 +102,7 @@ async def test_a_repetition_joins_what_still_runs():
         assert counting.times == 1
 
 
-async def test_a_request_id_cannot_stand_for_two_requests():
+async def test_a_request_id_cannot_be_used_for_two_requests():
     async with asyncio.TaskGroup() as group:
         counting = CountingOperations(group)
         await counting.ask("r", "one")
@@ -116,7 +116,7 @@ async def test_without_an_id_equal_requests_are_two_requests():
         assert [(await counting.ask()).body, (await counting.ask()).body] == [b"1", b"2"]
 
 
-async def test_a_blind_retry_of_a_client_that_left_takes_up_what_it_left():
+async def test_a_blind_retry_joins_the_operation_that_its_client_abandoned():
     """OpenClaw's client sends exec_tool three times: the command runs once."""
     async with asyncio.TaskGroup() as group:
         counting, client = CountingOperations(group), FakeClient()
@@ -132,7 +132,7 @@ async def test_a_blind_retry_of_a_client_that_left_takes_up_what_it_left():
         assert (await counting.ask()).body == b"2"  # once taken up, it stands for nothing more
 
 
-async def test_a_blind_retry_after_the_end_takes_the_reply_that_nobody_heard():
+async def test_a_blind_retry_after_the_end_gets_the_undelivered_reply():
     async with asyncio.TaskGroup() as group:
         counting, client = CountingOperations(group), FakeClient()
         counting.hold.clear()
@@ -147,7 +147,7 @@ async def test_a_blind_retry_after_the_end_takes_the_reply_that_nobody_heard():
         assert counting.times == 2
 
 
-async def test_a_blind_retry_that_comes_before_its_first_client_is_known_to_be_gone_joins_it():
+async def test_a_blind_retry_joins_before_its_first_client_is_known_to_be_gone():
     async with asyncio.TaskGroup() as group:
         counting = CountingOperations(group)
         counting.hold.clear()
@@ -159,7 +159,7 @@ async def test_a_blind_retry_that_comes_before_its_first_client_is_known_to_be_g
         assert [(await each).body for each in (first, retry, other)] == [b"1", b"1", b"2"]
 
 
-async def test_a_client_that_leaves_in_the_moment_of_the_end_has_not_heard_it():
+async def test_a_client_that_leaves_as_the_operation_ends_has_not_received_the_reply():
     async with asyncio.TaskGroup() as group:
         counting, client = CountingOperations(group), FakeClient()
 
@@ -171,7 +171,7 @@ async def test_a_client_that_leaves_in_the_moment_of_the_end_has_not_heard_it():
         assert [(await counting.ask()).body, (await counting.ask()).body] == [b"1", b"2"]
 
 
-async def test_of_several_that_wait_for_one_reply_it_is_enough_that_one_hears_it():
+async def test_a_reply_delivered_to_one_of_several_waiting_clients_counts_as_delivered():
     """Otherwise a command that is deliberately repeated gets an old answer."""
     async with asyncio.TaskGroup() as group:
         counting, client = CountingOperations(group), FakeClient()
@@ -185,7 +185,7 @@ async def test_of_several_that_wait_for_one_reply_it_is_enough_that_one_hears_it
         assert (await counting.ask()).body == b"2"
 
 
-async def test_a_request_id_cannot_pass_for_a_request_without_one():
+async def test_a_request_id_cannot_imitate_a_request_without_one():
     async with asyncio.TaskGroup() as group:
         counting = CountingOperations(group)
         assert [(await counting.ask("#1")).body, (await counting.ask()).body, (await counting.ask("#1")).body] == [
@@ -193,7 +193,7 @@ async def test_a_request_id_cannot_pass_for_a_request_without_one():
         ]  # fmt: skip
 
 
-async def test_replies_that_are_too_much_are_dropped_and_nothing_is_done_twice_for_it():
+async def test_replies_beyond_the_memory_limit_are_dropped_without_repeating_operations():
     async def much() -> HttpReply:
         counting.times += 1
         return HttpReply(200, b"x" * (MAX_REPLY_BYTES // 3))
@@ -210,7 +210,7 @@ async def test_replies_that_are_too_much_are_dropped_and_nothing_is_done_twice_f
         assert counting.times == 100
 
 
-async def test_a_record_that_has_become_long_is_rewritten_with_what_is_still_known():
+async def test_a_long_journal_is_rewritten_with_the_operations_still_known():
     async with asyncio.TaskGroup() as group:
         counting = CountingOperations(group)
         await counting.ask("old")
@@ -221,7 +221,7 @@ async def test_a_record_that_has_become_long_is_rewritten_with_what_is_still_kno
         assert counting.record.rewritten == {"exec_tool/new": 200}
 
 
-async def test_a_client_that_leaves_ends_nothing():
+async def test_a_disconnected_client_does_not_end_its_operation():
     async with asyncio.TaskGroup() as group:
         counting = CountingOperations(group)
         counting.hold.clear()
@@ -233,7 +233,7 @@ async def test_a_client_that_leaves_ends_nothing():
         assert (await counting.ask("r")).body == b"1"
 
 
-async def test_a_server_that_stops_tells_those_who_wait():
+async def test_a_stopping_server_answers_waiting_clients():
     async with asyncio.TaskGroup() as group:
         counting = CountingOperations(group)
         counting.hold.clear()
@@ -254,7 +254,7 @@ async def test_operations_of_one_lease_run_one_after_the_other():
         assert sorted([(await each).body for each in both]) == [b"1", b"2"]
 
 
-async def test_failures_are_replies_and_are_given_again():
+async def test_failures_are_recorded_and_returned_again():
     async def lost() -> HttpReply:
         counting.times += 1
         raise SandboxLost("gone")
@@ -267,7 +267,7 @@ async def test_failures_are_replies_and_are_given_again():
         assert counting.times == 1
 
 
-async def test_what_cannot_be_recorded_is_not_done():
+async def test_an_operation_that_cannot_be_recorded_is_not_run():
     async with asyncio.TaskGroup() as group:
         counting = CountingOperations(group)
         counting.record.full = True
@@ -275,7 +275,7 @@ async def test_what_cannot_be_recorded_is_not_done():
         assert counting.times == 0
 
 
-async def test_an_operation_that_a_killed_server_began_is_not_done_again():
+async def test_an_operation_started_by_a_killed_server_is_not_repeated():
     async with asyncio.TaskGroup() as group:
         counting = CountingOperations(group)
         counting.operations.restore(KnownOperation("exec_tool/begun", "d", None))
@@ -290,7 +290,7 @@ async def test_an_operation_that_a_killed_server_began_is_not_done_again():
 
 
 @pytest.mark.parametrize("error", [TimeoutError(), SandboxLost("no answer"), KeyError()], ids=repr)
-async def test_what_failed_after_it_began_is_not_done_again_by_blind_retries(error: Exception):
+async def test_an_operation_that_failed_after_its_start_is_not_repeated_by_blind_retries(error: Exception):
     """This holds until its client deliberately sends it again much later."""
     async with asyncio.TaskGroup() as group:
         counting = CountingOperations(group)
@@ -310,7 +310,7 @@ async def test_what_failed_after_it_began_is_not_done_again_by_blind_retries(err
 @pytest.mark.parametrize(
     "error", [ShellBusy(), HttpError(504, "NOT_BEGUN", "its turn did not come"), ValueError("no NUL")], ids=repr
 )
-async def test_what_was_refused_before_it_began_is_tried_again_by_a_blind_retry(error: Exception):
+async def test_an_operation_refused_before_its_start_is_repeated_by_a_blind_retry(error: Exception):
     async def refuse() -> HttpReply:
         raise error
 
@@ -323,7 +323,7 @@ async def test_what_was_refused_before_it_began_is_tried_again_by_a_blind_retry(
         assert (await counting.ask()).body == b"1"
 
 
-async def test_a_blind_reset_is_done_again_and_with_it_what_was_asked_of_the_sandbox_before():
+async def test_a_blind_reset_is_repeated_and_clears_earlier_blind_operations():
     async with asyncio.TaskGroup() as group:
         counting = CountingOperations(group)
         counting.operations.restore(KnownOperation("exec_tool#1", "d", None))
@@ -342,7 +342,7 @@ async def test_replies_are_forgotten_after_their_time():
         assert (await counting.ask("r")).body == b"2"
 
 
-async def test_begin_is_written_before_and_the_reply_after():
+async def test_the_start_is_recorded_before_an_operation_and_the_reply_after():
     async with asyncio.TaskGroup() as group:
         counting = CountingOperations(group)
         await counting.ask("r")

@@ -108,7 +108,7 @@ async def test_a_full_server_says_which_slots_and_when_to_come_back(provider: Fa
             assert ("retry-after" in reply.headers) == bool(code)
 
 
-async def test_no_slot_is_given_while_starts_pile_up(provider: FakeProvider, tmp_path: Path):
+async def test_no_slot_is_granted_during_a_start_backlog(provider: FakeProvider, tmp_path: Path):
     async with pool_server(provider, tmp_path) as (url, _), httpx.AsyncClient(base_url=url) as http:
         provider.backlog_s = 125.0
         reply = await http.post("/allocate", json={"task_key": "a"})
@@ -201,7 +201,7 @@ async def test_a_command_that_a_killed_server_began_is_not_run_again_by_openclaw
         assert await client.exec_tool(lease, *call) == "ran 1"
 
 
-async def test_what_a_client_no_longer_waits_for_is_given_up_and_never_begun(
+async def test_an_operation_past_its_clients_deadline_is_never_started(
     provider: FakeProvider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     clock, arrived = FakeClock(), list[str]()
@@ -231,7 +231,7 @@ async def test_what_a_client_no_longer_waits_for_is_given_up_and_never_begun(
         assert sandbox.calls == ["slow", "first"]
 
 
-async def test_an_evaluation_may_take_what_its_level_and_its_tests_take(
+async def test_an_evaluations_time_limit_follows_its_task_and_timeout(
     provider: FakeProvider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """The limit is not ten minutes for every task."""
@@ -259,7 +259,7 @@ async def test_evaluation_with_a_request_id_grades_once(provider: FakeProvider, 
 
 
 @pytest.mark.parametrize("sent", ["-_-_", "aGk=\n", "not base64 at all!!", "aGk", "aGk=aGk=", "é"])
-async def test_a_file_that_is_not_standard_base64_is_refused_and_nothing_of_it_written(
+async def test_a_file_in_invalid_base64_is_refused_and_no_file_is_written(
     provider: FakeProvider, tmp_path: Path, sent: str
 ):
     async with pool_server(provider, tmp_path) as (url, _), httpx.AsyncClient(base_url=url) as http:
@@ -273,7 +273,7 @@ async def test_a_file_that_is_not_standard_base64_is_refused_and_nothing_of_it_w
         assert provider.opened[0].files == {"/b": b"\xfb\xff\xbf"}
 
 
-async def test_a_repetition_whose_client_waits_less_long_is_the_same_request(provider: FakeProvider, tmp_path: Path):
+async def test_a_repeated_request_with_a_shorter_deadline_is_the_same_request(provider: FakeProvider, tmp_path: Path):
     async with pool_server(provider, tmp_path) as (url, _), httpx.AsyncClient(base_url=url) as http:
         body = {"lease_id": await leased(http), "command": "x", "request_id": "r"}
         reply = [await call(http, "/run", **body, deadline_s=deadline_s) for deadline_s in (30, 29, None)]
@@ -321,7 +321,7 @@ async def test_a_lease_closed_during_an_operation_leaves_no_journal(provider: Fa
         assert not journals()
 
 
-async def test_whose_fault_it_was_stays_in_the_reply(provider: FakeProvider, tmp_path: Path):
+async def test_the_cause_of_a_sandbox_loss_is_in_the_reply(provider: FakeProvider, tmp_path: Path):
     async with pool_server(provider, tmp_path) as (url, _), httpx.AsyncClient(base_url=url) as http:
         lease = await leased(http)
         sandbox = provider.opened[0]
@@ -334,7 +334,7 @@ async def test_whose_fault_it_was_stays_in_the_reply(provider: FakeProvider, tmp
         assert (await call(http, "/evaluate", lease_id=lease))[1]["code"] == "SANDBOX_LOST"
 
 
-async def test_a_start_that_fails_is_infrastructure_and_may_be_tried_again(provider: FakeProvider, tmp_path: Path):
+async def test_a_failed_start_is_an_infrastructure_failure_that_may_be_retried(provider: FakeProvider, tmp_path: Path):
     provider.open_error = SandboxStartError("no memory left")
     async with pool_server(provider, tmp_path) as (url, _), httpx.AsyncClient(base_url=url) as http:
         _, allocated = await call(http, "/allocate", task_key="t1")
@@ -350,7 +350,7 @@ async def test_a_start_that_fails_is_infrastructure_and_may_be_tried_again(provi
 
 
 @pytest.mark.parametrize("error", [TaskFault("its setup exited 7"), BuildError("its build failed")], ids=repr)
-async def test_a_start_that_fails_by_the_task_s_own_doing_is_not_to_be_tried_again(
+async def test_a_start_that_fails_by_a_task_fault_may_not_be_retried(
     provider: FakeProvider, tmp_path: Path, error: TaskFault
 ):
     provider.open_error = error
@@ -384,7 +384,7 @@ async def test_a_link_out_of_the_data_set_is_not_followed(provider: FakeProvider
         assert status == 422
 
 
-async def test_a_group_is_setas(provider: FakeProvider, tmp_path: Path):
+async def test_a_group_follows_setas_protocol(provider: FakeProvider, tmp_path: Path):
     limits = LeaseLimits(tasks=4, runs_per_task=4)
     async with pool_server(provider, tmp_path, limits) as (url, _), httpx.AsyncClient(base_url=url) as http:
         status, allocated = await call(http, "/allocate_group", task_id="g", n_slots=3)
@@ -402,9 +402,7 @@ async def test_a_group_is_setas(provider: FakeProvider, tmp_path: Path):
         assert (await http.get("/status")).json()["pool"]["total_active_runs"] == 0
 
 
-async def test_what_openclaws_own_server_takes_is_taken_and_what_it_refuses_is_refused(
-    provider: FakeProvider, tmp_path: Path
-):
+async def test_requests_are_accepted_and_refused_as_by_openclaws_server(provider: FakeProvider, tmp_path: Path):
     key = f"a-task:/data{'/folder' * 500}"
     body = json.dumps({"task_key": key, "request_id": f"{key}:uid:3:7"}).encode()
     async with pool_server(provider, tmp_path) as (url, _), httpx.AsyncClient(base_url=url) as http:
@@ -425,7 +423,7 @@ async def test_what_openclaws_own_server_takes_is_taken_and_what_it_refuses_is_r
         (b'{"task_key": ' + b"[" * 100_000, {}, 400),
     ],
 )  # fmt: skip
-async def test_nonsense_is_refused_in_one_line(
+async def test_invalid_requests_are_refused_in_one_line(
     provider: FakeProvider, tmp_path: Path, content: bytes, headers: dict[str, str], status: int
 ):
     async with pool_server(provider, tmp_path) as (url, _), httpx.AsyncClient(base_url=url) as http:
@@ -445,7 +443,7 @@ async def test_a_body_is_bounded_before_it_is_all_there(provider: FakeProvider, 
         assert reply.status_code == 413
 
 
-async def test_a_token_is_asked_for_and_compared(provider: FakeProvider, tmp_path: Path):
+async def test_the_access_token_is_required_and_compared(provider: FakeProvider, tmp_path: Path):
     guarded = check_access("127.0.0.1", "0123456789abcdef", no_auth=False)
     async with pool_server(provider, tmp_path, access=guarded) as (url, _), httpx.AsyncClient(base_url=url) as http:
         for header in ("", "Bearer wrong", "0123456789abcdef", "Bearer 0123456789abcde"):
@@ -458,7 +456,7 @@ async def test_a_token_is_asked_for_and_compared(provider: FakeProvider, tmp_pat
             assert (await http.post("/allocate", json={"task_key": "a"}, headers=right)).status_code == 200
 
 
-async def test_a_web_page_cannot_reach_a_loopback_server_by_a_name_of_its_own(provider: FakeProvider, tmp_path: Path):
+async def test_a_loopback_server_refuses_a_foreign_host_header(provider: FakeProvider, tmp_path: Path):
     async with pool_server(provider, tmp_path) as (url, _), httpx.AsyncClient(base_url=url) as http:
         reply = await http.post("/allocate", json={"task_key": "a"}, headers={"host": "evil.example"})
         assert reply.status_code == 400
@@ -477,7 +475,7 @@ async def test_a_killed_servers_sandboxes_are_taken_over_side_by_side(provider: 
         assert all(service.require_sandbox(service.lease_state(f"run-{number}")) for number in range(16))
 
 
-async def test_how_long_an_evaluation_may_take_outlives_a_killed_server(provider: FakeProvider, tmp_path: Path):
+async def test_an_evaluations_time_limit_survives_a_killed_server(provider: FakeProvider, tmp_path: Path):
     state, killed = tmp_path / "s", FakeProvider(running=provider.running)
     async with pool_server(killed, state) as (url, _), httpx.AsyncClient(base_url=url) as http:
         lease = (await call(http, "/allocate", task_key="t1"))[1]["lease_id"]
@@ -491,7 +489,7 @@ async def test_how_long_an_evaluation_may_take_outlives_a_killed_server(provider
         assert (await call(http, "/evaluate", lease_id=lease))[0] == 504
 
 
-async def test_a_killed_servers_leases_go_on_and_its_other_containers_are_removed(
+async def test_leases_of_a_killed_server_continue_and_its_other_containers_are_removed(
     provider: FakeProvider, tmp_path: Path
 ):
     """A kill leaves the journals and the containers. The servers here share the machine, not their memory."""

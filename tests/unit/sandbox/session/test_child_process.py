@@ -40,7 +40,7 @@ async def cancelled_under_way(pid_1: FakePid1, work: Coroutine[Any, Any, object]
 
 
 @pytest.mark.parametrize("number", [errno.EBUSY, errno.EAGAIN, errno.EMFILE])
-async def test_a_child_that_cannot_be_started_is_told_at_once_with_its_errno(number: int):
+async def test_a_child_that_cannot_be_started_raises_its_errno_at_once(number: int):
     pid_1 = FakePid1()
     pid_1.child_errno = number
     for work in (child(pid_1), read_tree(pid_1.session, "/app")):
@@ -63,7 +63,7 @@ async def test_a_child_whose_caller_is_cancelled_is_dead_when_that_returns():
     assert not pid_1.grade_request
 
 
-async def test_the_end_of_an_earlier_child_is_not_this_one_s():
+async def test_the_exit_of_an_earlier_child_is_ignored():
     pid_1 = FakePid1()
     async with asyncio.TaskGroup() as group:
         running = group.create_task(child(pid_1))
@@ -75,14 +75,14 @@ async def test_the_end_of_an_earlier_child_is_not_this_one_s():
     assert end.code == 7
 
 
-async def test_after_a_grading_that_was_given_up_no_test_runs_and_none_can_be_read():
+async def test_after_a_cancelled_grading_no_test_runs_or_can_be_read():
     pid_1 = FakePid1()
     await cancelled_under_way(pid_1, grade_sandbox(pid_1.session, TASK))
     assert ("W", "/tests/expected") in pid_1.received_frames
     assert pid_1.received_frames[-5:] == TAKEN_BACK
 
 
-async def test_after_a_grading_in_the_agents_container_none_can_be_read_either():
+async def test_after_a_grading_in_the_agents_container_no_test_can_be_read():
     pid_1 = FakePid1()
     async with asyncio.TaskGroup() as group:
         group.create_task(grade_sandbox(pid_1.session, TASK))

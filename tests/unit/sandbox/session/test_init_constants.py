@@ -56,21 +56,21 @@ OF_PYTHON = {
 
 
 @pytest.mark.parametrize("name", OF_PYTHON)
-def test_both_ends_mean_the_same_number(name: str):
+def test_both_ends_use_the_same_numbers(name: str):
     assert OF_C[name] == OF_PYTHON[name]
 
 
 @pytest.mark.parametrize("family", ["DIED_", "BYE_", "WRITE_"])
-def test_whatever_pid_1_may_say_has_a_name_here(family: str):
+def test_every_constant_of_pid_1_has_a_name_in_python(family: str):
     assert {name for name in OF_C if name.startswith(family)} == {name for name in OF_PYTHON if name.startswith(family)}
 
 
-def test_as_many_strings_are_sent_as_pid_1_takes():
+def test_the_string_limit_equals_that_of_pid_1():
     with pytest.raises(ValueError, match=str(OF_C["MOST_STRINGS"])):
         init_requests.child_frame(1, "/", ["x"] * (OF_C["MOST_STRINGS"] + 1), {})
     assert init_requests.child_frame(1, "/", ["x"] * OF_C["MOST_STRINGS"], {})
 
 
-def test_the_position_of_a_client_that_heard_nothing_is_the_greatest():
+def test_a_new_client_has_the_greatest_stream_position():
     assert re.search(r"#define NEW_CLIENT UINT64_MAX\b", (FOLDER / "init.h").read_text())
     assert wire.NEW_CLIENT == 2**64 - 1

@@ -29,7 +29,7 @@ async def test_folders_are_private_until_the_block_ends_however_it_ends():
     assert requests(pid_1) == 4
 
 
-async def test_a_request_that_is_cancelled_is_taken_back():
+async def test_a_cancelled_request_is_undone():
     pid_1 = FakePid1()
 
     async def hold() -> None:
@@ -54,7 +54,7 @@ async def test_a_request_that_is_cancelled_is_taken_back():
         (errno.ENOSPC, OSError),
     ],
 )
-async def test_the_cause_decides_who_is_told(number: int, error: type[Exception]):
+async def test_the_errno_decides_the_type_of_error(number: int, error: type[Exception]):
     pid_1 = FakePid1()
     pid_1.mount_errno = number
     with pytest.raises(error):

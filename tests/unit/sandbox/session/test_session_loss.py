@@ -38,7 +38,7 @@ class FakeRunningDaemon:
 @pytest.mark.parametrize(
     ("trouble", "expected"), [(None, SandboxVanished), (DockerEngineError("no answer"), SandboxLost)]
 )
-async def test_a_pid_1_that_is_silent_is_the_daemon_s_trouble_only_where_it_has_some(trouble, expected, monkeypatch):
+async def test_a_silent_pid_1_is_blamed_on_the_daemon_only_if_the_daemon_fails(trouble, expected, monkeypatch):
     """Otherwise an agent that slows its PID 1 down gets a new sandbox each time."""
     monkeypatch.setattr(agent_processes, "ANSWER_S", 0.01)
     session = SandboxSession(FakeRunningDaemon(trouble), "c" * 64, b"")
@@ -64,7 +64,7 @@ async def test_a_pid_1_that_is_silent_is_the_daemon_s_trouble_only_where_it_has_
         (ContainerEndCause(out_of_memory=True, killed_by_api=False), None, ConnectionResetError(), SandboxLost),
     ],
 )
-async def test_cause_decides_who_is_charged(answer, bye, broken, expected):
+async def test_the_cause_of_a_loss_decides_whether_the_agent_is_charged(answer, bye, broken, expected):
     session = SandboxSession(RememberingDaemon(answer), "c" * 64, b"")
     if bye is not None:
         session.on_message(InitBye(bye))

@@ -37,7 +37,9 @@ def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return waits
 
 
-async def test_files_come_before_the_script_and_the_script_before_the_check(slept: list[float]) -> None:
+async def test_files_are_written_before_the_script_and_the_script_runs_before_the_health_check(
+    slept: list[float],
+) -> None:
     task = Task("a", "", files={"/a": b""}, setup="make", reports=("/logs/verifier/reward.txt",))
     sandbox = FakeNewSandbox(0, 1, 0)
     await set_up_task(sandbox, _checked(task), 7)

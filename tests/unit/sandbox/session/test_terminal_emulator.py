@@ -64,7 +64,7 @@ def cells(drawing: TerminalEmulator) -> list[str]:
         "\x1b7", "\x1b8", "漢", ACUTE,
     ],
 )  # fmt: skip
-def test_no_sequence_costs_the_whole_screen(sequence: str):
+def test_no_escape_sequence_redraws_the_whole_screen(sequence: str):
     drawing = full()
     with LinesRun() as lines:
         drawing.feed(sequence * TIMES)
@@ -76,7 +76,7 @@ def test_no_sequence_costs_the_whole_screen(sequence: str):
 @given(
     st.lists(st.text(st.one_of(marks, st.just("b")), max_size=40), max_size=9), st.sampled_from(["", "\x1b[m", "\b"])
 )
-def test_a_character_has_few_marks_however_they_come(printed: list[str], between: str):
+def test_the_number_of_combining_marks_per_character_is_limited(printed: list[str], between: str):
     drawing = TerminalEmulator(2, 20)
     for each in printed:
         drawing.feed("a" + between + each)
@@ -84,7 +84,7 @@ def test_a_character_has_few_marks_however_they_come(printed: list[str], between
         assert max(map(len, cells(drawing)), default=0) <= MAX_CELL_CHARS
 
 
-def test_a_mark_stands_on_the_character_before_it_also_at_the_end_of_a_line():
+def test_a_combining_mark_joins_the_previous_character_even_at_the_end_of_a_line():
     drawing = TerminalEmulator(2, 3)
     drawing.feed(f"cafe{ACUTE}")
     assert drawing.screen().lines == ("caf", "é")
@@ -92,14 +92,14 @@ def test_a_mark_stands_on_the_character_before_it_also_at_the_end_of_a_line():
     assert drawing.screen().lines == ("é", "xyé")
 
 
-def test_what_has_no_place_of_its_own_hides_nothing_behind_it():
+def test_a_variation_selector_does_not_hide_the_text_after_it():
     drawing = TerminalEmulator(1, 20)
     drawing.feed("❤\ufe0f yes")
     assert drawing.screen().text == "❤ yes"
 
 
 @pytest.mark.parametrize("begun", [UNFINISHED, "\x9d0;", "\x1b[1;"])
-def test_a_sequence_that_does_not_end_is_given_up(begun: str):
+def test_an_unterminated_sequence_is_abandoned(begun: str):
     drawing = TerminalEmulator(2, 20)
     drawing.feed(begun)
     for _ in range(9):
@@ -108,14 +108,14 @@ def test_a_sequence_that_does_not_end_is_given_up(begun: str):
     assert drawing.screen().lines[1] == "seen"
 
 
-def test_a_sequence_that_ends_is_not_seen_however_it_is_cut():
+def test_a_terminated_sequence_is_not_shown_however_it_is_split():
     drawing = TerminalEmulator(1, 20)
     for each in (UNFINISHED, *["t" * 99] * (MAX_SEQUENCE_CHARS // 100), "\x07seen"):
         drawing.feed(each)
     assert drawing.screen().text == "seen"
 
 
-def test_a_cleared_drawing_is_in_no_sequence():
+def test_clearing_the_screen_ends_an_unfinished_sequence():
     drawing = TerminalEmulator(1, 20)
     drawing.feed(UNFINISHED)
     drawing.clear()
@@ -133,13 +133,13 @@ def test_saved_cursors_are_bounded():
 
 
 @pytest.mark.parametrize("strange", ["\x1b[?6h\x1b[6n", "\x1b[9J", "\x1b[²B", f"\x1b[{'9' * 5000}B"])
-def test_what_pyte_trips_over_is_passed_by(strange: str):
+def test_sequences_that_pyte_fails_on_are_skipped(strange: str):
     drawing = TerminalEmulator(2, 20)
     drawing.feed(f"{strange}\x1b[mseen")
     assert drawing.screen().text == "seen"
 
 
-def test_origin_mode_leads_to_no_line_that_is_not_there():
+def test_origin_mode_cannot_move_the_cursor_off_the_screen():
     drawing = TerminalEmulator(2, 20)
     drawing.feed("\x1b[?6h\x1b[9999dseen")
     assert drawing.screen().lines == ("", "seen")

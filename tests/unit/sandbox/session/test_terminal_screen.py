@@ -44,7 +44,7 @@ def test_any_output_gives_a_screen_of_its_size(printed: list[bytes]):
 
 
 @given(st.lists(st.text(alphabet="aé漢🙂\r\n", max_size=8), max_size=6), st.integers(1, 7))
-def test_characters_may_be_cut_anywhere(printed: list[str], step: int):
+def test_characters_may_be_split_anywhere(printed: list[str], step: int):
     whole = "".join(printed).encode()
     cut = terminal_with(*(whole[at : at + step] for at in range(0, len(whole), step)))
     looked_at = terminal_with()
@@ -54,11 +54,11 @@ def test_characters_may_be_cut_anywhere(printed: list[str], step: int):
     assert cut.screen() == looked_at.screen() == terminal_with(whole).screen()
 
 
-def test_wide_characters_take_two_places_and_are_there_once():
+def test_wide_characters_take_two_columns_and_appear_once():
     assert terminal_with("漢字x".encode()).screen().lines[0] == "漢字x"
     assert terminal_with("漢字x".encode()).screen().cursor == (0, 5)
 
 
-def test_of_too_much_only_the_end_is_drawn():
+def test_only_the_end_of_long_output_is_drawn():
     screen = terminal_with(b"x" * SCREEN_BYTES, b"\r\nlast").screen()
     assert screen.lines[-1] == "last"

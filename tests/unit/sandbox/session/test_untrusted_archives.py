@@ -31,11 +31,11 @@ def test_a_path_out_of_the_root_is_refused(name: str):
 
 
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE])
-def test_what_is_no_file_is_left_out(kind: bytes):
+def test_members_that_are_not_regular_files_are_left_out(kind: bytes):
     assert unpack_archive(archive(("x", b"", kind), ("./a/f", b"1", tarfile.REGTYPE))) == {"a/f": b"1"}
 
 
-def test_too_much_is_refused_by_bytes_and_by_number():
+def test_too_many_bytes_or_files_are_refused():
     two = archive(("a", b"123", tarfile.REGTYPE), ("b", b"45", tarfile.REGTYPE))
     assert unpack_archive(two, max_bytes=5, max_files=2) == {"a": b"123", "b": b"45"}
     for limits in ({"max_bytes": 4}, {"max_files": 1}):
@@ -44,7 +44,7 @@ def test_too_much_is_refused_by_bytes_and_by_number():
 
 
 @given(st.binary(max_size=2000), st.integers(0, 1500), st.binary(max_size=40))
-def test_noise_is_an_error_and_no_surprise(noise: bytes, at: int, patch: bytes):
+def test_a_damaged_archive_raises_only_the_documented_errors(noise: bytes, at: int, patch: bytes):
     good = archive(("a/b", b"x" * 600, tarfile.REGTYPE))
     for bad in (noise, good[:at] + patch + good[at + len(patch) :], good[:at]):
         with contextlib.suppress(ValueError, FileTooLarge):

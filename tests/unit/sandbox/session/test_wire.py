@@ -87,7 +87,7 @@ messages = st.one_of(
 
 
 @given(st.lists(messages, max_size=8), st.integers(1, 40))
-def test_messages_arrive_whole_and_in_order_however_the_stream_is_cut(sent, step):
+def test_messages_arrive_whole_and_in_order_however_the_stream_is_split(sent, step):
     stream, frames = b"".join(encode(each) for each in sent), FrameParser()
     assert [each for at in range(0, len(stream), step) for each in frames.feed(stream[at : at + step])] == sent
 
@@ -99,7 +99,7 @@ def test_messages_arrive_whole_and_in_order_however_the_stream_is_cut(sent, step
     st.integers(0, 60),
     st.integers(1, 40),
 )
-def test_a_new_client_sees_nothing_of_what_was_for_the_one_before(old, new, nonce, cut, step):
+def test_a_new_client_sees_no_messages_of_the_previous_one(old, new, nonce, cut, step):
     """This holds whatever the old client's stream contained, and wherever the new one begins in it."""
     before = b"".join(encode(each) for each in old)[cut:]
     resumed = StreamResumed(wire.PROTOCOL, 7, 1 << 40)
@@ -123,7 +123,7 @@ def test_each_message_has_the_position_after_it(sent, step):
 
 
 @given(st.lists(st.integers(1, 5), max_size=30), st.data())
-def test_a_frame_waits_until_it_or_a_later_one_is_known_to_have_come(steps, data):
+def test_a_frame_is_kept_until_it_or_a_later_one_is_acknowledged(steps, data):
     numbers, box = list(itertools.accumulate(steps)), ResendBuffer()
     frames = {number: init_requests.interrupt_frame(number) for number in numbers}
     for frame in frames.values():
@@ -162,6 +162,6 @@ def test_output_that_imitates_frames_stays_output(data):
         lambda: Spool("/" + "x" * 600, 1).encode(),
     ],
 )
-def test_what_pid_1_could_not_take_is_refused_before_it_is_sent(make):
+def test_a_request_that_pid_1_could_not_accept_is_refused_before_sending(make):
     with pytest.raises(ValueError, match=r"\w"):
         make()

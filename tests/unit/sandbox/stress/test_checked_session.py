@@ -79,7 +79,7 @@ async def test_an_echo_must_be_exactly_its_nonce(output: str):
 
 
 @pytest.mark.parametrize("output", ["", "{nonce}\n{nonce}\n", f"nonce-{RUN}-9-1-end\n{{nonce}}\n"])
-async def test_loss_duplication_and_cross_talk_are_wrong(output: str):
+async def test_lost_duplicated_and_foreign_answers_are_wrong(output: str):
     checked, sandbox, report = talking()
     sandbox.output = output
     await checked.run_checked("true")
@@ -95,7 +95,7 @@ async def test_a_command_that_ran_twice_or_not_at_all_is_found_in_the_ledger(exe
     assert report.wrong_answers == 1
 
 
-async def test_a_command_that_was_killed_is_no_answer():
+async def test_a_killed_command_does_not_count_as_an_answer():
     checked, sandbox, report = talking()
     sandbox.exit_code = None
     with pytest.raises(UnansweredCommandError):
@@ -103,7 +103,7 @@ async def test_a_command_that_was_killed_is_no_answer():
     assert (report.commands, report.wrong_answers) == (0, 0)
 
 
-async def test_what_another_process_asked_is_known_to_the_one_that_takes_over():
+async def test_resumed_counts_cover_commands_sent_by_another_process():
     checked, sandbox, report = talking()
     sandbox.ledger = [f"nonce-{RUN}-0-1-end", f"nonce-{RUN}-0-2-end"]
     checked.resume_counts(sent=2, answered=1)
@@ -112,7 +112,7 @@ async def test_what_another_process_asked_is_known_to_the_one_that_takes_over():
     assert report.wrong_answers == 0
 
 
-async def test_a_session_that_is_lost_under_load_is_a_failure_and_the_others_go_on():
+async def test_a_session_lost_under_load_is_a_failure_and_the_others_continue():
     report = StressReport(sessions=2)
     sandboxes = [FakeHeldSandbox(), FakeHeldSandbox()]
     sandboxes[0].lost_after = 1
@@ -124,7 +124,7 @@ async def test_a_session_that_is_lost_under_load_is_a_failure_and_the_others_go_
     assert len(report.load_ms) == report.commands == 6
 
 
-async def test_many_at_once_are_no_more_than_so_many_and_in_order():
+async def test_items_are_started_in_order_up_to_the_concurrency_limit():
     running, most, order = 0, 0, []
 
     async def one(item: int) -> None:
@@ -140,7 +140,7 @@ async def test_many_at_once_are_no_more_than_so_many_and_in_order():
     assert most == 3
 
 
-def test_the_errors_of_groups_of_groups_are_found():
+def test_errors_in_nested_exception_groups_are_found():
     inner = ExceptionGroup("inner", [UserError("a"), SandboxLost("b")])
     assert [str(leaf) for leaf in iterate_leaf_errors(ExceptionGroup("outer", [inner, SandboxLost("c")]))] == [
         "a",
@@ -164,11 +164,11 @@ def having(*containers: str) -> DockerInventory:
     return DockerInventory(frozenset(containers), frozenset(), frozenset())
 
 
-async def test_a_removal_that_is_under_way_is_no_leak():
+async def test_a_removal_in_progress_is_not_a_leak():
     assert await wait_for_leaks(ContainerlessEngine(having("a", "b", "c"), having("a")), having("a")) == having()
 
 
-async def test_what_stays_is_a_leak_beyond_what_a_server_keeps_warm():
+async def test_remaining_containers_are_leaks_except_those_kept_warm():
     async def kept() -> int:
         return 2
 
@@ -178,7 +178,7 @@ async def test_what_stays_is_a_leak_beyond_what_a_server_keeps_warm():
     assert await wait_for_leaks(ContainerlessEngine(there), having(), patience_s=-1, count_reserved=kept) == having("c")
 
 
-async def test_what_another_run_has_is_no_leak_of_this_one():
+async def test_containers_of_another_run_are_not_leaks_of_this_one():
     async def apart() -> DockerInventory:
         return having("b")
 

@@ -35,15 +35,15 @@ OWN, OTHER = make_nonce(RUN, 3, 7), make_nonce(RUN, 4, 7)
         (f"{make_nonce('ffffffff', 3, 7)}\n", NonceVerdict.FOREIGN),
     ],
 )
-def test_only_its_own_nonce_once_is_a_right_answer(output: str, expected: NonceVerdict):
+def test_only_exactly_one_matching_nonce_is_a_right_answer(output: str, expected: NonceVerdict):
     assert check_nonce(output, OWN) is expected
 
 
-def test_numbers_that_begin_alike_are_not_taken_for_each_other():
+def test_nonces_with_a_common_prefix_are_not_confused():
     assert check_nonce(make_nonce(RUN, 3, 71), make_nonce(RUN, 3, 7)) is NonceVerdict.FOREIGN
 
 
-def test_a_command_that_is_no_bash_still_answers_its_nonce():
+def test_an_invalid_command_still_prints_its_nonce():
     text = mark_command("if 'unfinished", OWN)
     assert text.startswith(f"echo {OWN} >>{nonces.LEDGER_FILE}; eval ")
     assert text.endswith(f"\necho {OWN}")
@@ -55,7 +55,7 @@ def test_a_ledger_of_commands_done_once_is_in_order():
     assert find_ledger_problems(text, RUN, 3, {1, 2, 3, 4}, {1, 2, 3}) == []
 
 
-def test_a_second_execution_a_strangers_command_and_a_made_up_answer_are_found():
+def test_repeated_foreign_and_unexecuted_commands_are_found_in_the_ledger():
     text = f"{make_nonce(RUN, 3, 1)}\n{make_nonce(RUN, 3, 1)}\n{OTHER}\n"
     assert find_ledger_problems(text, RUN, 3, {1, 2}, {1, 2}) == [
         f"{make_nonce(RUN, 3, 1)} executed 2 times",
@@ -74,7 +74,7 @@ def test_percentiles_are_values_that_were_measured():
     assert percentile([float(each) for each in range(1, 101)], 95) == 95.0
 
 
-def test_a_ratio_of_nothing_is_nothing():
+def test_a_ratio_without_both_values_is_null():
     assert ratio(1.0, 4.0) == 0.25
     assert ratio(None, 4.0) is ratio(1.0, None) is ratio(1.0, 0.0) is None
 
@@ -110,7 +110,7 @@ def test_the_json_has_the_agreed_keys_and_each_ratio_the_agreed_way_round():
     }
 
 
-def test_what_was_not_measured_is_null_and_never_a_number():
+def test_unmeasured_values_are_null():
     found = StressReport(sessions=1).json()
     assert found["start"] == {"per_s": None, "floor_per_s": None}
     assert found["acquire_ms"] == {"p50": None, "p95": None}
@@ -130,7 +130,7 @@ def test_each_broken_check_fails_the_run():
     assert leaked.json()["leaked_containers"] == 1
 
 
-def test_a_volume_a_network_or_a_copy_that_is_left_fails_the_run_too():
+def test_a_leaked_volume_network_or_image_fails_the_run():
     report = whole()
     report.add_leaks(DockerInventory(frozenset(), frozenset({"n"}), frozenset({"v"}), frozenset({"i"})))
     assert report.failures == 3
@@ -143,11 +143,11 @@ def read(arguments: list[str]) -> StressOptions:
     return parse_arguments(StressArguments, arguments, "stress").options({"LONGSHORE_SANDBOX_TOKEN": "secret"})
 
 
-def test_every_option_has_a_default_that_ends():
+def test_the_default_run_ends_within_a_minute():
     assert 0 < read([]).duration_s < 60
 
 
-def test_options_are_read():
+def test_options_are_parsed():
     chosen = read(
         ["--sessions", "3", "--rate", "50", "--duration-s", "1.5", "--server", "http://127.0.0.1:18081/", "--json"]
     )
@@ -162,7 +162,7 @@ def test_faults_are_given_apart_or_with_commas_or_all():
         options.parse_fault_names(["om"])
 
 
-def test_every_fault_of_the_list_is_there():
+def test_every_documented_fault_exists():
     assert set(FAULTS) == {
         "server-kill", "client-kill", "shim-kill", "dockerd-kill", "dockerd-stop",
         "oom", "fork-bomb", "disk-full", "output-bomb", "log-bomb", "hung-exec",
@@ -184,14 +184,14 @@ def test_every_fault_of_the_list_is_there():
         (["--what"], "--help"),
     ],
 )
-def test_what_cannot_be_done_is_one_clear_message(arguments: list[str], message: str):
+def test_an_invalid_option_is_refused_in_one_line(arguments: list[str], message: str):
     with pytest.raises(UserError) as caught:
         read(arguments)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_a_file_of_commands_has_one_a_line_and_comments(tmp_path):
+def test_a_command_file_has_one_command_per_line_and_comments(tmp_path):
     file = tmp_path / "commands"
     file.write_text("# what agents do\nls -l\n\n  cd /tmp; pwd\n")
     assert read(["--commands", str(file)]).commands == ("ls -l", "cd /tmp; pwd")

@@ -16,7 +16,7 @@ from tests.support.network.http_servers import pool_server
 TOKEN = "0123456789abcdef"
 
 
-async def test_a_server_with_a_token_is_shown_it_by_figures_and_sessions_alike(tmp_path: Path):
+async def test_metrics_and_sessions_both_send_the_servers_token(tmp_path: Path):
     guarded = check_access("127.0.0.1", TOKEN, no_auth=False)
     async with pool_server(FakeProvider(), tmp_path, access=guarded) as (url, _):
         async with open_server_source(PoolServerMetrics(url, TOKEN), 1) as place:

@@ -46,13 +46,13 @@ SLOW_CHEATS = {"other items again", "a capital's iterator with a list's method"}
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.slow if name in SLOW_CHEATS else ()) for name in CHEATS]
 )
-def test_an_answer_that_says_that_it_is_right_fails(score, name: str):
+def test_an_answer_that_forges_a_pass_fails(score, name: str):
     scored = score(*CHEATS[name])
     assert scored.endswith("\nFAILED case_0\n"), scored
 
 
 @pytest.mark.parametrize("scored", ["(1, 2)", "range(1, 3)", "iter([1, 2])", "{1: 0, 2: 0}.keys()"])
-def test_what_a_function_gives_in_order_is_a_list_where_json_says_what_is_wanted(score, scored: str):
+def test_ordered_results_are_compared_as_lists_with_json_outputs(score, scored: str):
     truth = {"fn_name": "f", "inputs": [[0]], "outputs": [[1, 2]]}
     assert "PASSED" in score(truth, f"def f(x): return {scored}")
     assert "PASSED" in score(truth, f"class Solution:\n    def f(self, x): return {scored}")
@@ -66,7 +66,7 @@ def test_a_program_that_does_not_load_says_why(score, program: str, why: str):
     assert "FAILED" in scored
 
 
-def test_what_cannot_cross_says_so_and_fails(score):
+def test_a_value_that_cannot_be_sent_to_the_answer_fails_with_the_reason(score):
     scored = score("class Node:\n    pass\nassert f(Node()) == 1", "def f(x): return 1")
     assert "Node does not cross to the answer" in scored
     assert "FAILED" in scored

@@ -76,7 +76,7 @@ def run(code: str, entry: str = "f", **functions: Any) -> bool:
 
 
 @pytest.mark.parametrize("code", REACHED)
-def test_asserts_are_executed_wherever_they_stand(code: str):
+def test_asserts_are_executed_in_any_position(code: str):
     assert run(code, f=lambda n: n * 2)
     with pytest.raises(AssertionError):
         run(code, f=lambda n: n)
@@ -94,7 +94,7 @@ def test_asserts_are_executed_wherever_they_stand(code: str):
         "f(2)\n\ndef verify():\n    assert f(2)",
     ],
 )
-def test_asserts_that_nothing_executes_are_no_pass(code: str):
+def test_unexecuted_asserts_do_not_pass(code: str):
     assert not run(code, f=lambda n: n * 2)
 
 
@@ -105,12 +105,12 @@ def test_check_functions_need_a_known_entry_point():
 
 
 @pytest.mark.parametrize("code", UNREACHED)
-def test_a_row_whose_asserts_nothing_reaches_holds_no_tests(code: str):
+def test_a_row_with_only_unreachable_asserts_has_no_tests(code: str):
     assert parse_cases(code, "f") == parse_cases([code], "f") == []
     assert all(parse_cases(each, "f") for each in REACHED)
 
 
-def test_what_is_right_may_be_an_exception_or_nothing_to_complain_of():
+def test_a_test_may_expect_an_exception():
     def f(n: int) -> int:
         if n < 0:
             raise ValueError
@@ -123,7 +123,7 @@ def test_what_is_right_may_be_an_exception_or_nothing_to_complain_of():
 
 
 @pytest.mark.parametrize("left", ["SystemExit(1)", "BaseException"])
-def test_a_test_that_leaves_the_harness_fails_and_the_next_case_runs(tmp_path, monkeypatch, capsys, left: str):
+def test_a_test_that_exits_fails_and_the_next_case_runs(tmp_path, monkeypatch, capsys, left: str):
     monkeypatch.setattr(harness, "CandidateProgram", lambda _: Program(f=lambda n: n * 2))
     cases = [("asserts", f"assert f(2) == 4\nraise {left}", None), ("asserts", "assert f(2) == 4", None)]
     (tmp_path / "cases.txt").write_text(repr(cases))
@@ -132,5 +132,5 @@ def test_a_test_that_leaves_the_harness_fails_and_the_next_case_runs(tmp_path, m
 
 
 @pytest.mark.parametrize("path", sorted(Path(harness.__file__).parent.glob("[!_]*.py")), ids=lambda path: path.name)
-def test_the_harness_is_written_in_the_grammar_of_the_oldest_python_that_it_runs_on(path: Path):
+def test_the_harness_uses_only_the_grammar_of_its_oldest_python(path: Path):
     ast.parse(path.read_text(), feature_version=(3, 9))

@@ -162,7 +162,7 @@ def sizes_of(task: Task) -> list[int]:
     return lines or ([len(task.files)] if task.files else [])
 
 
-def test_names_contents_and_sizes_of_held_out_instances_are_never_trained():
+def test_held_out_names_contents_and_sizes_do_not_occur_in_training():
     training = [task for seed in range(3) for task in training_tasks(seed, 900)]
     trained = texts_of(training)
     sizes = {size for task in training for size in sizes_of(task)}
@@ -176,7 +176,7 @@ def test_names_contents_and_sizes_of_held_out_instances_are_never_trained():
         assert len({task.instruction for task in held_out}) == len(held_out)
 
 
-def test_every_instance_is_called_by_names_and_files_hold_as_many_lines_as_their_split_allows():
+def test_every_instance_names_its_files_and_file_sizes_are_those_of_its_split():
     for split in TaskSplit:
         for family in FAMILIES:
             task = make_task(family, 1, split)
@@ -185,7 +185,7 @@ def test_every_instance_is_called_by_names_and_files_hold_as_many_lines_as_their
             assert bool(sizes_of(task)) == (family not in {"create", "directories"})
 
 
-def test_held_out_instances_use_no_word_and_no_number_that_training_lacks():
+def test_held_out_instructions_use_only_words_of_training():
     trained = {word for task in training_tasks(0, 900) for word in re.findall(r"\w+", task.instruction)}
     held_out = {word for task in held_out_tasks(0, 20) for word in re.findall(r"\w+", task.instruction)}
     assert held_out <= trained
@@ -212,7 +212,7 @@ def test_tasks_are_the_same_in_every_process_and_ids_are_unique():
     assert len(set(ids)) == len(ids)
 
 
-def test_no_word_is_found_inside_another():
+def test_no_word_contains_another():
     assert not [(a, b) for a in WORDS for b in WORDS if a != b and a in b]
 
 

@@ -69,7 +69,7 @@ def test_the_network_of_each_phase_is_that_of_harbor(tmp_path: Path, toml: str, 
     assert read(tmp_path, toml).network == network
 
 
-def test_variables_reach_those_whom_they_are_for(tmp_path: Path) -> None:
+def test_variables_reach_only_their_phase(tmp_path: Path) -> None:
     task = read(
         tmp_path,
         '[environment.env]\nA = "1"\nMODE = "${MODE:-fast}"\nEMPTY = "${X:-}"\nPART = "a${B}c"\n'
@@ -79,7 +79,7 @@ def test_variables_reach_those_whom_they_are_for(tmp_path: Path) -> None:
     assert (task.agent_env, task.test_env, task.solution_env) == ({"B": "2"}, {"C": "3"}, {"D": "4"})
 
 
-def test_a_health_check_and_a_working_directory_are_followed(tmp_path: Path) -> None:
+def test_health_check_and_working_directory_are_applied(tmp_path: Path) -> None:
     toml = '[environment]\nworkdir = "/srv"\n[environment.healthcheck]\ncommand = "true"\ninterval_sec = 1\n'
     task = read(tmp_path, toml + "start_period_sec = 2\nretries = 5")
     assert (task.workdir, task.healthcheck) == ("/srv", TaskHealthcheck("true", 1, 30, 2, 5, 5))
@@ -119,7 +119,7 @@ def test_artifacts_may_be_tables(tmp_path: Path) -> None:
         ('artifacts = [{source = "/a", exclude = ["*.o"]}]\n[verifier]\nenvironment_mode = "separate"', "excludes"),
     ],
 )
-def test_what_cannot_be_followed_makes_the_task_unusable_and_is_named(tmp_path: Path, toml: str, what: str) -> None:
+def test_an_unsupported_key_makes_the_task_unusable_and_is_named(tmp_path: Path, toml: str, what: str) -> None:
     loaded = load(tmp_path, toml)
     assert loaded.task is None
     assert what in "\n".join(map(str, loaded.problems))
@@ -141,7 +141,7 @@ def test_tests_with_an_image_of_their_own_are_not_graded_in_another(tmp_path: Pa
         ("colour = 1", "task.toml has keys that Harbor does not know either: colour"),
     ],
 )
-def test_what_cannot_matter_is_a_remark(tmp_path: Path, toml: str, what: str) -> None:
+def test_a_key_without_effect_is_a_remark(tmp_path: Path, toml: str, what: str) -> None:
     loaded = load(tmp_path, toml)
     assert loaded.task is not None
     assert [what in each for each in loaded.remarks] == [True]
@@ -192,7 +192,7 @@ def test_a_compose_file_of_another_name_is_material_of_the_task(tmp_path: Path) 
     assert "docker-compose.yml" in task.build.files
 
 
-def test_what_compose_says_and_cannot_matter_is_a_remark(tmp_path: Path) -> None:
+def test_compose_keys_without_effect_are_remarks(tmp_path: Path) -> None:
     compose = """
 services:
   main: {platform: linux/amd64, ports: ["80:80"]}

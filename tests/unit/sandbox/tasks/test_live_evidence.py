@@ -98,27 +98,27 @@ def level_of(python: str = "", script: str = PYTEST, instruction: str = "Write a
 
 
 @pytest.mark.parametrize("python", LIVE_PYTHON.values(), ids=LIVE_PYTHON)
-def test_tests_that_need_something_running_are_graded_beside_it(python: str):
+def test_tests_that_need_running_processes_are_graded_live(python: str):
     assert level_of(python) is GradingLevel.LIVE
 
 
 @pytest.mark.parametrize("python", DEAD_PYTHON.values(), ids=DEAD_PYTHON)
-def test_other_tests_are_graded_when_everything_is_dead(python: str):
+def test_tests_without_live_evidence_are_graded_after_all_processes_are_killed(python: str):
     assert level_of(python) is GradingLevel.SAME
 
 
 @pytest.mark.parametrize("script", LIVE_SHELL.values(), ids=LIVE_SHELL)
-def test_a_script_that_needs_something_running_is_graded_beside_it(script: str):
+def test_a_script_that_needs_running_processes_is_graded_live(script: str):
     assert level_of(script=script) is GradingLevel.LIVE
     assert suggest_grading(PYTEST, {"check.sh": script.encode()}, "") is GradingLevel.LIVE
 
 
 @pytest.mark.parametrize("script", DEAD_SHELL.values(), ids=DEAD_SHELL)
-def test_another_script_is_graded_when_everything_is_dead(script: str):
+def test_a_script_without_live_evidence_is_graded_after_all_processes_are_killed(script: str):
     assert level_of(script=script) is GradingLevel.SAME
 
 
-def test_what_a_script_or_a_conftest_starts_is_what_the_tests_look_at():
+def test_servers_started_by_a_script_or_conftest_are_no_live_evidence():
     asks = b'requests.get("http://localhost:5000")'
     assert suggest_grading(f"python3 /app/app.py &\n{PYTEST}", {"test_outputs.py": asks}, "") is GradingLevel.SAME
     fixture = b'subprocess.Popen(["python3", "/app/app.py"])'
@@ -137,13 +137,13 @@ def test_what_a_script_or_a_conftest_starts_is_what_the_tests_look_at():
         ("You should check it by running the tests, and keep the notes up to date.", GradingLevel.SAME),
     ],
 )
-def test_an_instruction_that_wants_it_left_running_comes_before_what_the_tests_start(says: str, level: GradingLevel):
+def test_an_instruction_to_leave_a_server_running_outranks_servers_started_by_tests(says: str, level: GradingLevel):
     python = 'subprocess.Popen(["bash", "/app/load.sh"])\nrequests.get("http://localhost:5000")'
     assert level_of(python, instruction=says) is level
     assert level_of("assert True", instruction=says) is GradingLevel.SAME, "the tests look at nothing that runs"
 
 
-def test_evidence_names_where_it_is():
+def test_live_evidence_names_its_file_and_line():
     found = find_live_evidence(
         "pgrep -x crond\n", {"test_a.py": LIVE_PYTHON["requests"].encode(), "data.txt": b"curl http://localhost"}, ""
     )

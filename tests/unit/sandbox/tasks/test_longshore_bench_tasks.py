@@ -23,13 +23,13 @@ FOUND = load_labelled_dataset(BUILT_IN_CATALOG, LABEL)
 every_task = pytest.mark.parametrize("task", FOUND.tasks, ids=lambda task: task.id)
 
 
-def test_all_forty_can_be_used():
+def test_all_forty_tasks_are_usable():
     assert FOUND.problems == ()
     assert len(FOUND.tasks) == 40
     assert {task.id for task in FOUND.tasks} == {each.name for each in FOLDER.iterdir() if each.is_dir()}
 
 
-def test_every_category_has_its_share_and_every_grade_of_difficulty_too():
+def test_categories_and_difficulties_are_balanced():
     categories = Counter(task.family for task in FOUND.tasks)
     assert set(categories) == CATEGORIES
     assert all(5 <= count <= 7 for count in categories.values()), categories
@@ -69,13 +69,13 @@ def test_a_task_runs_in_the_base_image_without_a_network_and_the_toolchain_runs_
 
 
 @every_task
-def test_its_files_are_small_texts(task: Task):
+def test_task_files_are_small_texts(task: Task):
     for path in (FOLDER / task.id).rglob("*"):
         if path.is_file():
             assert len(path.read_text("utf-8").encode()) <= MOST_BYTES, path
 
 
-def test_programs_are_run_as_nobody_in_one_way():
+def test_tests_start_programs_as_nobody_by_one_shared_helper():
     copies = {task.tests["nobody.py"] for task in FOUND.tasks if "nobody.py" in task.tests}
     assert len(copies) == 1
     starting = [task for task in FOUND.tasks if b"subprocess." in task.tests["test_outputs.py"]]
@@ -89,14 +89,14 @@ def row(task: Task) -> str:
     return f"| `{task.id}` | {task.family} | {metadata['difficulty']} | {minutes} | {len(task.weights)} | {tags} |"
 
 
-def test_the_readme_lists_them():
+def test_the_readme_lists_the_tasks():
     rows = [row(task) for task in sorted(FOUND.tasks, key=lambda task: (task.family, task.id))]
     lines = (FOLDER / "README.md").read_text().partition("| task |")[2].splitlines()
     listed = [line for line in lines if line.startswith("| `")]
     assert listed == rows, "write there:\n" + "\n".join(rows)
 
 
-def test_the_label_alone_finds_them(capfd: pytest.CaptureFixture[str]):
+def test_the_label_selects_the_tasks(capfd: pytest.CaptureFixture[str]):
     assert COMMAND.call(["list", LABEL, "--json"]) == 0
     output = json.loads(capfd.readouterr().out)
     assert [each["task"] for each in output["tasks"]] == [task.id for task in FOUND.tasks]

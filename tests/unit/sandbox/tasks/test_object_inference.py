@@ -42,16 +42,16 @@ NOT_MEANT = [
 
 
 @pytest.mark.parametrize("code", MEANT)
-def test_the_text_shows_an_object(code: str):
+def test_uses_of_an_object_are_found(code: str):
     meant = find_object_calls(ast.parse(code), "Account")
     assert sorted({ast.unparse(each) for each in meant} - {"isinstance(x, (Shape, int))"}) == MEANT[code]
 
 
 @pytest.mark.parametrize("code", NOT_MEANT)
-def test_the_text_shows_none(code: str):
+def test_code_without_objects_has_no_object_calls(code: str):
     assert find_object_calls(ast.parse(code), "") == []
 
 
-def test_a_capital_that_is_neither_called_nor_asked_is_a_constants():
+def test_a_capitalised_name_that_is_not_used_as_a_class_is_not_a_class():
     tree = ast.parse("Add(1), Bag.of, Text.count, Pi, Outer.Inner(2), PI.value, LRU(2), f(1)")
     assert find_class_names(tree) == {"Add", "Bag", "Outer", "Inner", "LRU"}

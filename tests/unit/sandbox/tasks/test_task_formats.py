@@ -85,7 +85,7 @@ def problems_of(loaded: LoadedTask) -> str:
     return "\n".join(map(str, loaded.problems))
 
 
-def test_a_terminal_bench_task_with_an_image_and_a_service_is_read_whole(tmp_path: Path):
+def test_a_terminal_bench_task_with_image_and_service_is_read_completely(tmp_path: Path):
     place = folder(tmp_path, TB)
     (place / "deps/a.txt").chmod(0o755)
     task = terminal_bench.load_task(place)
@@ -109,7 +109,7 @@ def test_a_terminal_bench_task_with_an_image_and_a_service_is_read_whole(tmp_pat
     assert db == bare
 
 
-def test_neither_tests_nor_solution_nor_ignored_files_get_into_the_image(tmp_path: Path):
+def test_tests_solution_and_ignored_files_are_left_out_of_the_image(tmp_path: Path):
     task = terminal_bench.load_task(folder(tmp_path, TB | {"Dockerfile": "FROM a\nCOPY . /app\n"}))
     assert task.build is not None
     assert set(task.build.files) == {
@@ -122,7 +122,7 @@ def test_neither_tests_nor_solution_nor_ignored_files_get_into_the_image(tmp_pat
     }
 
 
-def test_a_test_file_that_the_dockerfile_asks_for_by_name_is_in_the_image_and_no_other_is(tmp_path: Path):
+def test_only_test_files_named_in_the_dockerfile_are_in_the_image(tmp_path: Path):
     copies = "COPY tests/data.txt /data\nCOPY tests/*.csv /data\nCOPY . /app\n"
     files = TB | {"Dockerfile": f"FROM a\n{copies}", "tests/data.txt": "x", "tests/a.csv": "y", "tests/b/c.csv": "z"}
     task = terminal_bench.load_task(folder(tmp_path, files))
@@ -153,7 +153,7 @@ OUTSIDE = {
 
 
 @pytest.mark.parametrize("line", OUTSIDE)
-def test_what_lies_outside_the_compose_subset_is_a_problem_of_that_task_alone(tmp_path: Path, line: str):
+def test_an_unsupported_compose_key_is_a_problem_of_that_task_only(tmp_path: Path, line: str):
     folder(tmp_path, TB | {"docker-compose.yaml": f"services:\n  client:\n    {line}\n"}, "bad")
     folder(tmp_path, TB, "good")
     found = load_task_folders(terminal_bench.FORMAT, tmp_path)
@@ -185,7 +185,7 @@ def test_every_problem_of_a_task_is_named_at_once(tmp_path: Path):
         assert part in text
 
 
-def test_keystrokes_become_a_script_and_single_keys_are_a_problem(tmp_path: Path):
+def test_recorded_commands_become_a_script_and_single_keys_are_a_problem(tmp_path: Path):
     typed = {path: text for path, text in TB.items() if path != "solution.sh"}
     commands = "- command: make\n  min_timeout_sec: 1\n- command: make test\n  block: true\n"
     assert (
@@ -211,7 +211,7 @@ HARBOR_FILES = {
 }
 
 
-def test_a_harbor_task_is_read_whole(tmp_path: Path):
+def test_a_harbor_task_is_read_completely(tmp_path: Path):
     task = load_task_folder(HARBOR, folder(tmp_path, HARBOR_FILES)).require_task()
     assert (task.instruction, task.family, task.workdir, task.memory_mb) == ("Do it.", "data", "/work", 4096)
     assert (task.storage_mb, task.cpus, task.agent_timeout_s, task.build_timeout_s) == (10240, 2.0, 3600.0, 300.0)
@@ -227,7 +227,7 @@ ASKS = "import requests\n\ndef test_x(): assert requests.get('http://localhost:8
 
 
 @pytest.mark.parametrize(("form", "files"), [(terminal_bench.FORMAT, TB), (HARBOR, HARBOR_FILES)], ids=["tb", "harbor"])
-def test_a_folder_whose_tests_need_what_the_agent_leaves_running_is_graded_beside_it(
+def test_a_folder_with_tests_of_running_processes_is_graded_live(
     tmp_path: Path, form: FolderFormat, files: dict[str, str]
 ):
     given = {**files, "tests/test_outputs.py": ASKS}
@@ -243,14 +243,14 @@ def test_a_folder_whose_tests_need_what_the_agent_leaves_running_is_graded_besid
             assert "grading" not in "".join(each.read_text() for each in written.glob("longshore.yaml"))
 
 
-def test_reports_of_a_live_task_are_where_its_agent_cannot_write(tmp_path: Path):
+def test_a_live_task_with_a_report_that_its_agent_can_write_is_a_problem(tmp_path: Path):
     extra = {"longshore.yaml": "grading: live\nreports: [/app/report.json, /logs/verifier/reward.txt]\n"}
     problems = problems_of(load_task_folder(HARBOR, folder(tmp_path, HARBOR_FILES | extra)))
     assert "reports: at grading level live an agent can write /app/report.json" in problems
     assert "reward.txt" not in problems
 
 
-def test_foils_are_read_by_their_names_and_what_is_none_is_named(tmp_path: Path):
+def test_foils_are_read_by_name_and_invalid_ones_are_named(tmp_path: Path):
     foils = {"foils/near-1.sh": "# too little\ntrue\n", "foils/cheat.sh": "# nothing\n"}
     task = load_task_folder(HARBOR, folder(tmp_path / "a", HARBOR_FILES | foils)).require_task()
     assert task.foils == {"near-1": "# too little\ntrue\n", "cheat": "# nothing\n"}
@@ -260,7 +260,7 @@ def test_foils_are_read_by_their_names_and_what_is_none_is_named(tmp_path: Path)
     assert all(any(name in str(each) for each in problems) for name in ("notes.txt", "deep/x.sh", "'a b'"))
 
 
-def test_harbors_newer_keys_count(tmp_path: Path):
+def test_newer_harbor_keys_are_read(tmp_path: Path):
     text = (
         'artifacts = ["/work/out.csv"]\nsource = "somewhere"\n[verifier]\nenvironment_mode = "separate"\n'
         '[environment]\ndocker_image = "python:3.13"\nmemory_mb = 512\nallow_internet = true\nenv = {A = "b"}\n'
@@ -272,7 +272,7 @@ def test_harbors_newer_keys_count(tmp_path: Path):
     assert task.metadata == {"harbor.source": "somewhere"}
 
 
-def test_a_compose_file_asks_for_the_capabilities_that_a_task_may_have(tmp_path: Path):
+def test_capabilities_of_a_compose_file_are_read_and_written(tmp_path: Path):
     line = "cap_add: [CAP_SYS_CHROOT, setfcap, CHOWN]"
     compose = f"services:\n  client:\n    build: .\n    {line}\n"
     task = terminal_bench.load_task(folder(tmp_path, TB | {"docker-compose.yaml": compose}))
@@ -282,7 +282,7 @@ def test_a_compose_file_asks_for_the_capabilities_that_a_task_may_have(tmp_path:
     assert terminal_bench.load_task(written) == task
 
 
-def test_a_harbor_service_is_beside_the_agents(tmp_path: Path):
+def test_harbor_services_are_read_from_the_compose_file(tmp_path: Path):
     compose = "services:\n  main: {depends_on: [db]}\n  db: {image: 'postgres:16'}\n"
     task = load_task_folder(
         HARBOR, folder(tmp_path, HARBOR_FILES | {"environment/docker-compose.yaml": compose})
@@ -297,7 +297,7 @@ def rows(path: Path, *values: object) -> Dataset:
     return load_tasks(path)
 
 
-def test_both_openclaw_shapes_and_miles_rows_lead_to_their_folders(tmp_path: Path):
+def test_both_openclaw_formats_and_miles_rows_refer_to_their_folders(tmp_path: Path):
     folder(tmp_path, TB, "seta_env/a")
     folder(tmp_path, HARBOR_FILES, "tasks/b")
     pointer = {
@@ -356,7 +356,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("truth", "cases"), CASES)
-def test_a_ground_truth_is_its_test_cases(tmp_path: Path, truth: object, cases: list[code_rows.CodeCase]):
+def test_a_ground_truth_is_parsed_into_test_cases(tmp_path: Path, truth: object, cases: list[code_rows.CodeCase]):
     row = {
         "data_source": "taco/x",
         "prompt": [{"role": "user", "content": "Add."}],
@@ -389,7 +389,7 @@ def test_a_ground_truth_is_its_test_cases(tmp_path: Path, truth: object, cases: 
         ("omni_math", "math", True, ""),
     ],
 )
-def test_a_ground_truth_without_tests_is_an_answer_unless_its_row_is_about_code(
+def test_a_ground_truth_without_tests_is_an_answer_unless_the_row_is_about_code(
     tmp_path: Path, source: str, ability: str, truth: object, answer: str
 ):
     """Otherwise a broken test would be an unreachable answer, or a math row could not be trained."""
@@ -411,7 +411,7 @@ def test_a_ground_truth_without_tests_is_an_answer_unless_its_row_is_about_code(
     assert code_rows.FORMAT.write(task) == row
 
 
-def test_rows_come_from_parquet_as_from_json_lines(tmp_path: Path):
+def test_parquet_rows_are_read_like_json_lines(tmp_path: Path):
     first = {
         "data_source": "taco",
         "prompt": [{"role": "user", "content": "Add."}],
@@ -429,7 +429,7 @@ def test_rows_come_from_parquet_as_from_json_lines(tmp_path: Path):
         load_tasks(tmp_path / "broken.parquet")
 
 
-def test_a_prompt_that_asks_for_a_box_is_told_as_it_is(tmp_path: Path):
+def test_a_prompt_that_requests_a_box_is_kept_unchanged(tmp_path: Path):
     row = {
         "data_source": "m",
         "prompt": [{"role": "user", "content": "Put it in \\boxed{}."}],
@@ -441,7 +441,7 @@ def test_a_prompt_that_asks_for_a_box_is_told_as_it_is(tmp_path: Path):
     assert code_rows.FORMAT.write(task) == row
 
 
-def test_a_damaged_row_is_named_by_its_line_and_the_others_are_read(tmp_path: Path):
+def test_a_damaged_row_is_named_by_line_and_the_others_are_read(tmp_path: Path):
     path = tmp_path / "g.jsonl"
     good = {"family": "sort", "seed": 1, "split": "train"}
     path.write_text(f"{json.dumps(good)}\n\n{{\n3\n{json.dumps(good | {'family': 'sorted'})}\n{json.dumps(good)}\n")
@@ -474,7 +474,7 @@ def test_a_damaged_row_is_named_by_its_line_and_the_others_are_read(tmp_path: Pa
         ("FROM a AS one\nWORKDIR /one\nFROM b AS two\nWORKDIR /two\n", "/two"),
     ],
 )
-def test_the_working_directory_is_where_the_image_would_start(text: str, where: str | None):
+def test_the_working_directory_is_that_of_the_final_image_stage(text: str, where: str | None):
     assert find_workdir(parse_instructions(text), {}) == where
 
 
@@ -487,7 +487,7 @@ BUILDS = {
 
 @pytest.mark.parametrize("build", BUILDS)
 @pytest.mark.parametrize("step", ["", "RUN make\n"], ids=["plain", "built"])
-def test_the_working_directory_is_the_dockerfiles_however_its_path_is_written(tmp_path: Path, build: str, step: str):
+def test_the_working_directory_is_read_from_any_dockerfile_path(tmp_path: Path, build: str, step: str):
     compose = f"services:\n  client:\n    build: {build}\n"
     files = {path: text for path, text in TB.items() if path != "Dockerfile"}
     files |= {"docker-compose.yaml": compose, f"{BUILDS[build]}Dockerfile": f"FROM a\n{step}WORKDIR /srv/w\n"}
@@ -502,7 +502,7 @@ def test_a_build_without_a_working_directory_is_warned_about(tmp_path: Path):
         assert (message in list(find_task_warnings(task))) is warned
 
 
-def test_a_variable_that_tests_on_the_toolchains_programs_do_not_get_is_warned_about(tmp_path: Path):
+def test_a_variable_withheld_from_toolchain_programs_is_warned_about(tmp_path: Path):
     message = "its tests run on the toolchain's programs, which do not get LD_PRELOAD, PYTHONPATH from its environment"
     env = 'ENV PYTHONPATH=/opt/lib MODE=prod LD_PRELOAD="x y.so" HOME=/root\n'
     for files, warned in (
@@ -525,7 +525,7 @@ def test_the_working_directory_is_the_target_stages():
     "text",
     ["FROM a\nFROM b\n", "FROM a\nRUN x\n", "FROM $A\n", "WORKDIR /x\n", "FROM a\nCOPY setup.sh /tmp/setup.sh\n"],
 )
-def test_only_an_image_and_a_folder_need_no_build(text: str):
+def test_a_dockerfile_with_more_than_image_and_workdir_needs_a_build(text: str):
     assert parse_plain_dockerfile(text) is None
 
 
@@ -554,7 +554,7 @@ def test_only_an_image_and_a_folder_need_no_build(text: str):
         ("pytest /tests/test_outputs.py\npytest /tests/test_more.py", "def test_c(): pass", ()),
     ],
 )
-def test_only_certain_test_names_are_expected(run: str, tests: str, names: tuple[str, ...]):
+def test_only_unambiguous_test_names_are_expected(run: str, tests: str, names: tuple[str, ...]):
     assert find_expected_tests(run, {"test_outputs.py": tests.encode()}) == names
 
 
@@ -570,7 +570,7 @@ def test_only_certain_test_names_are_expected(run: str, tests: str, names: tuple
         "@retry(3)\ndef helper(params): pass",
     ],
 )
-def test_what_is_no_test_is_not_expected(more: str):
+def test_definitions_that_are_not_tests_are_not_expected(more: str):
     tests = {"test_outputs.py": f"def test_c(): pass\n{more}".encode()}
     assert find_expected_tests("pytest /tests/test_outputs.py", tests) == ("test_c",)
 
@@ -597,7 +597,7 @@ def test_what_is_no_test_is_not_expected(more: str):
         "test_c.__test__ = False",
     ],
 )
-def test_a_file_that_may_test_more_than_its_functions_names_nothing(more: str):
+def test_a_file_with_possibly_more_tests_gives_no_expected_names(more: str):
     tests = {"test_outputs.py": f"def test_c(): pass\n{more}".encode()}
     assert find_expected_tests("pytest /tests/test_outputs.py", tests) == ()
 
@@ -610,17 +610,17 @@ def test_a_file_that_may_test_more_than_its_functions_names_nothing(more: str):
         ("def pytest_configure(config): pass", ("test_c",)),
     ],
 )
-def test_settings_beside_the_tests_may_make_more_of_them(conftest: str, names: tuple[str, ...]):
+def test_a_conftest_that_may_add_tests_gives_no_expected_names(conftest: str, names: tuple[str, ...]):
     tests = {"test_outputs.py": b"def test_c(case): pass", "conftest.py": conftest.encode()}
     assert find_expected_tests("pytest /tests/test_outputs.py", tests) == names
 
 
-def test_a_task_without_a_compose_file_says_nothing_of_services():
+def test_services_are_empty_without_a_compose_file():
     assert ComposeFacts().services == Task("a", "b").services == ()
 
 
 @pytest.mark.parametrize("form", [None, "harbor"])
-def test_tasks_in_folders_of_categories_are_found(tmp_path: Path, form: str | None):
+def test_tasks_in_category_folders_are_found(tmp_path: Path, form: str | None):
     for name in ("data/one", "data/two", "web/three", "four"):
         folder(tmp_path, HARBOR_FILES, name)
     (tmp_path / "web" / ".hidden").mkdir()

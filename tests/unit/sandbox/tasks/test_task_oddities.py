@@ -61,7 +61,7 @@ ODD = {
 
 
 @pytest.mark.parametrize("kind", ODD)
-def test_an_odd_folder_is_one_named_problem_and_the_others_are_loaded(tmp_path: Path, kind: str):
+def test_a_malformed_folder_is_one_named_problem_and_the_others_are_loaded(tmp_path: Path, kind: str):
     files, what = ODD[kind]
     for name in ("a-good", "c-good"):
         folder(tmp_path / name, HARBOR if "task.toml" in files else TB)
@@ -73,7 +73,7 @@ def test_an_odd_folder_is_one_named_problem_and_the_others_are_loaded(tmp_path: 
     assert what in str(problem)
 
 
-def test_what_a_reader_never_thought_of_is_a_problem_of_that_row_alone(tmp_path: Path):
+def test_an_unforeseen_error_is_a_problem_of_that_row_only(tmp_path: Path):
     folder(tmp_path / "t", TB)
     rows = [{"task": {"task_name": "t", "task_path": path}} for path in ("x/" * 5000 + "x", "t")]
     (tmp_path / "p.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
@@ -93,13 +93,13 @@ def test_every_malformed_sample_is_named(tmp_path: Path):
     assert [problem.folder for problem in load_tasks(path).problems] == [Path(f"{path}:{n}") for n in (1, 2, 3)]
 
 
-def test_keys_that_are_no_texts_are_kept_as_texts(tmp_path: Path):
+def test_keys_that_are_not_strings_are_converted_to_strings(tmp_path: Path):
     extra = "instruction: x\nextra: {1: a, b: c, 2020-01-01: d}\n"
     (task,) = load_tasks(folder(tmp_path / "t", TB | {"task.yaml": extra})).tasks
     assert json.loads(task.metadata["extra"]) == {"1": "a", "b": "c", "2020-01-01": "d"}
 
 
-def test_aliases_within_bounds_merged_keys_among_them_mean_what_they_say():
+def test_yaml_aliases_and_merge_keys_are_resolved():
     assert parse_yaml("x: &c {a: 1, b: 2}\ny: {<<: *c, a: 3}\nz: *c\n") == {
         "x": {"a": 1, "b": 2},
         "y": {"a": 3, "b": 2},
@@ -107,13 +107,13 @@ def test_aliases_within_bounds_merged_keys_among_them_mean_what_they_say():
     }
 
 
-def test_a_text_deep_enough_to_end_the_process_is_an_error():
+def test_too_deeply_nested_yaml_is_an_error():
     with pytest.raises(YamlError, match="nested more than 100 deep"):
         parse_yaml("[" * 300_000)
 
 
 @pytest.mark.parametrize("text", [f"a = {DEEP}", f"a = {'9' * 5000}", "a = 1"])
-def test_a_datasets_file_that_cannot_be_read_is_the_persons_to_mend(tmp_path: Path, text: str):
+def test_an_unreadable_datasets_file_is_a_user_error(tmp_path: Path, text: str):
     (tmp_path / "datasets.toml").write_text(text)
     with pytest.raises(UserError, match=r"datasets\.toml"):
         load_labelled_dataset(tmp_path / "datasets.toml", "a")
@@ -129,7 +129,7 @@ def test_a_task_that_names_no_image_is_a_problem(tmp_path: Path):
         assert "there is no Dockerfile and no image is named" in load_problems(folder(tmp_path / name, bare))
 
 
-def test_a_service_has_a_name_that_can_be_found(tmp_path: Path):
+def test_a_service_name_that_cannot_be_resolved_is_a_problem(tmp_path: Path):
     compose = "services:\n  client: {build: .}\n  my db: {image: x}\n"
     assert "the service name 'my db'" in load_problems(folder(tmp_path / "t", TB | {"docker-compose.yaml": compose}))
 
@@ -146,7 +146,7 @@ def test_every_wrong_value_of_a_file_is_named(tmp_path: Path):
         load_labelled_dataset(tmp_path / "datasets.toml", "a")
 
 
-def test_tests_and_weights_that_are_not_there_are_warned_about(tmp_path: Path):
+def test_missing_tests_and_weights_of_missing_tests_are_warned_about(tmp_path: Path):
     script = "# $TEST_DIR/old.py\npytest /tests/test_outputs.py ${TEST_DIR}/test_more.py /app/tests/own.py\n"
     (missing,) = load_tasks(folder(tmp_path / "m", TB | {"run-tests.sh": script})).tasks
     assert "its tests name test_more.py, which is not among them" in list(find_task_warnings(missing))
@@ -155,7 +155,7 @@ def test_tests_and_weights_that_are_not_there_are_warned_about(tmp_path: Path):
     assert "its weights name test_b, which is not a test of test_outputs.py" in list(find_task_warnings(weighted))
 
 
-def test_a_script_that_no_shell_takes_and_tests_that_name_nobody_are_warned_about(tmp_path: Path):
+def test_a_script_with_crlf_and_tests_that_name_the_user_nobody_are_warned_about(tmp_path: Path):
     (windows,) = load_tasks(folder(tmp_path / "w", TB | {"run-tests.sh": "#!/bin/sh\r\npytest\r\n"})).tasks
     assert any("CR LF" in each for each in find_task_warnings(windows))
     for test in (
@@ -168,7 +168,7 @@ def test_a_script_that_no_shell_takes_and_tests_that_name_nobody_are_warned_abou
     assert not any("65534" in each or "CR LF" in each for each in find_task_warnings(plain))
 
 
-def test_a_filter_that_fits_no_task_is_an_error_and_one_of_an_unusable_task_is_none(tmp_path: Path):
+def test_a_filter_may_name_unusable_tasks_but_not_unknown_ones(tmp_path: Path):
     for name in ("good", "bad", "other"):
         folder(tmp_path / "s" / name, TB)
     (tmp_path / "s/bad/run-tests.sh").unlink()
@@ -180,7 +180,7 @@ def test_a_filter_that_fits_no_task_is_an_error_and_one_of_an_unusable_task_is_n
         load_labelled_dataset(toml, "a")
 
 
-def test_format_and_root_beside_a_label_are_an_error(tmp_path: Path):
+def test_format_and_root_together_with_a_label_are_an_error(tmp_path: Path):
     folder(tmp_path / "s/t", TB)
     (tmp_path / "datasets.toml").write_text("[a]\npath = 's'\n")
     for option in (["--format", "harbor"], ["--root", str(tmp_path)]):
@@ -200,7 +200,7 @@ def test_format_and_root_beside_a_label_are_an_error(tmp_path: Path):
         ("$$X", "$X"),
     ],
 )
-def test_a_variable_of_compose_is_what_compose_makes_of_it(tmp_path: Path, text: str, value: str | None):
+def test_variables_are_substituted_as_by_compose(tmp_path: Path, text: str, value: str | None):
     place = folder(tmp_path / "t", client(f"environment: {{A: {json.dumps(text)}}}"))
     if value is None:
         assert "write $$ for a dollar sign" in load_problems(place)
@@ -209,7 +209,7 @@ def test_a_variable_of_compose_is_what_compose_makes_of_it(tmp_path: Path, text:
     assert task.env == {"A": value}
 
 
-def test_a_variable_that_must_be_known_says_why(tmp_path: Path):
+def test_an_unknown_required_variable_is_reported_with_its_message(tmp_path: Path):
     assert "variable X is unknown: set it" in load_problems(
         folder(tmp_path / "a", client("environment: ['A=${X:?set it}']"))
     )
@@ -217,17 +217,17 @@ def test_a_variable_that_must_be_known_says_why(tmp_path: Path):
 
 
 @pytest.mark.parametrize("line", ["mem_limit: 0", "mem_limit: 0g", "cpus: 0", "pids_limit: 0"])
-def test_no_limit_is_said_to_be_none_and_not_taken_for_another(tmp_path: Path, line: str):
+def test_a_zero_limit_is_a_problem(tmp_path: Path, line: str):
     assert f"services.client: {line.partition(':')[0]}" in load_problems(folder(tmp_path / "t", client(line)))
 
 
 @pytest.mark.parametrize("memory", ["2048", '"2048"', '"0G"'])
-def test_harbors_sizes_have_a_unit_and_are_above_0(tmp_path: Path, memory: str):
+def test_harbor_sizes_need_a_unit_and_a_positive_value(tmp_path: Path, memory: str):
     files = HARBOR | {"task.toml": f"[environment]\nmemory = {memory}\n"}
     assert "task.toml: environment.memory" in load_problems(folder(tmp_path / "t", files))
 
 
-def test_harbors_variables_for_its_limits_are_the_tasks_own(tmp_path: Path):
+def test_harbors_limit_variables_have_the_tasks_values(tmp_path: Path):
     limits = "deploy: {resources: {limits: {cpus: '${CPUS}', memory: '${MEMORY}'}}}"
     compose = f"services:\n  main:\n    build: '${{CONTEXT_DIR}}'\n    {limits}\n"
     files = HARBOR | {
@@ -238,7 +238,7 @@ def test_harbors_variables_for_its_limits_are_the_tasks_own(tmp_path: Path):
     assert (task.cpus, task.memory_mb) == (2.0, 3072)
 
 
-def test_a_mark_at_the_beginning_of_a_text_is_no_part_of_it(tmp_path: Path):
+def test_a_byte_order_mark_is_ignored(tmp_path: Path):
     for name, files in {"tb": TB, "harbor": HARBOR | {"weights.json": '{"test_a": 1}'}}.items():
         marked = {path: f"\ufeff{text}" for path, text in files.items()}
         folder(tmp_path / "plain" / name / "t", files)
@@ -251,7 +251,7 @@ def test_a_mark_at_the_beginning_of_a_text_is_no_part_of_it(tmp_path: Path):
     assert [task.id for task in load_tasks(tmp_path / "g.jsonl").tasks] == ["sort-train-00000001"]
 
 
-def test_a_rows_path_may_be_written_in_any_way_that_stays_below(tmp_path: Path):
+def test_a_row_path_may_have_any_form_inside_the_folder(tmp_path: Path):
     folder(tmp_path / "tb/t", TB)
     paths = ["./tb/t", "tb/t/", "tb//t", "tb/../../t", "."]
     rows = [{"task": {"task_name": f"t{n}", "task_path": path}} for n, path in enumerate(paths)]
@@ -261,19 +261,19 @@ def test_a_rows_path_may_be_written_in_any_way_that_stays_below(tmp_path: Path):
     assert ["is not a path below" in str(problem) for problem in found.problems] == [True, True]
 
 
-def test_a_code_row_may_have_no_extra_info_and_keys_of_its_own(tmp_path: Path):
+def test_a_code_row_may_lack_extra_info_and_have_additional_keys(tmp_path: Path):
     row = {"prompt": [{"role": "user", "content": "x"}], "reward_model": {"ground_truth": ["assert f(1) == 1"]}}
     (tmp_path / "c.jsonl").write_text(json.dumps(row | {"extra_info": None, "metadata": {"a": 1}}))
     (task,) = load_tasks(tmp_path / "c.jsonl").tasks
     assert task.expected_tests == ("case_0",)
 
 
-def test_a_task_that_is_too_large_has_this_one_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_too_large_task_has_only_this_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(file_tree, "MAX_BYTES", 10)
     (problem,) = load_tasks(folder(tmp_path / "t", TB)).problems
     assert "is larger than" in str(problem)
 
 
-def test_a_pipe_is_not_waited_for_and_called_what_it_may_be(tmp_path: Path):
+def test_a_named_pipe_is_refused_without_reading_it(tmp_path: Path):
     os.mkfifo(folder(tmp_path / "t", TB) / "tests/pipe")
     assert "tests/pipe is not a regular file (links, pipes and devices" in load_problems(tmp_path / "t")

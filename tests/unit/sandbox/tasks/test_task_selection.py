@@ -19,7 +19,7 @@ def ids(*wanted: str, known: tuple[str, ...] = ("swe-7", "swe-9", "swe-10", "fix
     return [task.id for task in select_tasks(found, wanted, "tasks").tasks]
 
 
-def test_ids_numbers_and_ranges_name_tasks_in_the_order_of_the_data_set() -> None:
+def test_ids_numbers_and_ranges_select_tasks_in_data_set_order() -> None:
     assert ids() == ["swe-7", "swe-9", "swe-10", "fix-git", "9-11"]
     assert ids("fix-git", "swe-7") == ["swe-7", "fix-git"]
     assert ids("9") == ["swe-9"]
@@ -38,12 +38,12 @@ def test_ids_numbers_and_ranges_name_tasks_in_the_order_of_the_data_set() -> Non
         ("", "tasks has no task ''"),
     ],
 )
-def test_an_entry_that_names_nothing_is_refused(entry: str, says: str) -> None:
+def test_an_entry_that_matches_no_task_is_refused(entry: str, says: str) -> None:
     with pytest.raises(UserError, match=says):
         ids("swe-7", entry)
 
 
-def test_a_broken_task_that_was_asked_for_stays_a_problem_and_another_is_nobodys(tmp_path: Path) -> None:
+def test_only_problems_of_selected_tasks_are_kept(tmp_path: Path) -> None:
     for name in ("swe-8", "swe-5"):
         (tmp_path / name).mkdir()
     problems = tuple(TaskError(tmp_path / name, "is broken", "a test") for name in ("swe-8", "swe-5"))

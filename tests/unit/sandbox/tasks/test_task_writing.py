@@ -24,7 +24,7 @@ def there(place: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("form", SHAPES)
-def test_nothing_is_written_where_the_last_thing_is_in_the_way(tmp_path: Path, form: TaskFormat):
+def test_nothing_is_written_if_any_target_exists_already(tmp_path: Path, form: TaskFormat):
     target = tmp_path / "out"
     last = {TaskFormat.HARBOR: target / GOOD[-1].id, TaskFormat.OPENCLAW: tmp_path / "tasks" / GOOD[-1].id}.get(
         form, target
@@ -40,14 +40,14 @@ def test_nothing_is_written_where_the_last_thing_is_in_the_way(tmp_path: Path, f
 
 
 @pytest.mark.parametrize("form", SHAPES)
-def test_a_target_below_a_file_is_the_persons_to_mend(tmp_path: Path, form: TaskFormat):
+def test_a_target_below_a_file_is_refused(tmp_path: Path, form: TaskFormat):
     (tmp_path / "file").write_text("x")
     with pytest.raises(TaskError, match="cannot be written"):
         write_tasks(GOOD, form, tmp_path / "file" / "out")
     assert there(tmp_path) == {"file"}
 
 
-def test_what_was_written_before_a_failure_is_taken_back(tmp_path: Path):
+def test_files_written_before_a_failure_are_removed(tmp_path: Path):
     too_long = tmp_path / ("x" * 254)
     with pytest.raises(TaskError, match="cannot be written"):
         write_tasks(GOOD, TaskFormat.OPENCLAW, too_long)

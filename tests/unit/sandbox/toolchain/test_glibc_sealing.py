@@ -27,7 +27,7 @@ def strings_of(content: bytes) -> list[bytes]:
 
 
 @pytest.mark.parametrize("folders", [DEBIAN, ARM, FEDORA], ids=["debian", "aarch64", "fedora"])
-def test_the_loader_looks_for_libraries_nowhere_in_a_container(folders: tuple[bytes, ...]) -> None:
+def test_the_sealed_loader_searches_no_library_folder_of_the_container(folders: tuple[bytes, ...]) -> None:
     before = program(*folders, CACHE, PRELOAD)
     after = seal_program("ld.so", before, *LOADER_PATHS)
     assert len(after) == len(before)
@@ -37,7 +37,7 @@ def test_the_loader_looks_for_libraries_nowhere_in_a_container(folders: tuple[by
         assert new.endswith(b"/") == old.endswith(b"/")
 
 
-def test_libc_has_its_converters_locales_and_name_services_from_the_toolchain() -> None:
+def test_the_sealed_libc_loads_converters_locales_and_nss_settings_from_the_toolchain() -> None:
     after = strings_of(seal_program("libc.so.6", program(*OF_LIBC), *LIBC_PATHS))
     assert [each.replace(b"//", b"/").replace(b"//", b"/").replace(b"//", b"/") for each in after] == [
         b"/.sbx/x86_64-linux-gnu/gconv",
@@ -49,14 +49,14 @@ def test_libc_has_its_converters_locales_and_name_services_from_the_toolchain() 
     ]
 
 
-def test_a_path_that_only_looks_like_one_of_glibcs_stays() -> None:
+def test_a_path_that_only_resembles_one_of_glibc_is_kept() -> None:
     others = (b"/usr/share/zoneinfo", b"/lib/modules", b"/usr/lib/getconf", b"/usr/share/locale/%L/%N", b"/lib/")
     before = program(*others)
     assert seal_program("busybox", before) == before
 
 
 @pytest.mark.parametrize("lacking", [*LOADER_PATHS, *LIBC_PATHS], ids=lambda place: place.name)
-def test_a_program_that_does_not_name_what_it_must_is_refused(lacking: object) -> None:
+def test_a_program_without_an_expected_path_is_refused(lacking: object) -> None:
     everything = dict(
         zip(
             [*LOADER_PATHS, *LIBC_PATHS],
@@ -70,7 +70,7 @@ def test_a_program_that_does_not_name_what_it_must_is_refused(lacking: object) -
         seal_program("libc.so.6", program(*present), *everything)
 
 
-def test_a_static_program_without_glibc_is_left_as_it_is_and_one_with_it_is_not() -> None:
+def test_a_static_program_is_sealed_only_if_it_contains_glibc() -> None:
     assert seal_static_program("busybox", b"musl\0/lib/\0/usr/lib/\0") == b"musl\0/lib/\0/usr/lib/\0"
     with pytest.raises(UserError, match=r"busybox.*locale"):
         seal_static_program("busybox", program(*DEBIAN, CACHE, GCONV))

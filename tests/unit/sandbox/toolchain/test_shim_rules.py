@@ -74,7 +74,7 @@ URL = "https://installer.example/uv/0.7.13/install.sh"
         ("uv sync", ShimPassThrough()),
     ],
 )
-def test_a_call_is_answered(call: str, expected: object):
+def test_each_call_gets_its_shim_action(call: str, expected: object):
     program, *arguments = shlex.split(call)
     assert decide_shim_action(program, arguments) == expected
 
@@ -100,12 +100,12 @@ def test_a_call_is_answered(call: str, expected: object):
         ("", False),
     ],
 )
-def test_a_package_is_in_the_toolchain_in_the_versions_that_the_toolchain_has(requirement: str, there: bool):
+def test_a_package_is_in_the_toolchain_only_in_its_installed_version(requirement: str, there: bool):
     assert has_python_package(requirement) is there
 
 
 @pytest.mark.parametrize("name", STOCK)
-def test_a_stock_script_wants_nothing_and_is_run_by_ours_alone(name: str):
+def test_a_stock_script_needs_no_network_and_runs_on_the_toolchain(name: str):
     script, _ = STOCK[name]
     assert not find_network_needs(Task("a", "b", run_tests=script))
     assert decide_isolation(script, TESTS) is Isolation.TOOLCHAIN
@@ -212,7 +212,7 @@ def test_a_stock_script_wants_nothing_and_is_run_by_ours_alone(name: str):
         "hash -p /app/ls ls; ls",
     ],
 )
-def test_what_names_a_program_of_the_container_s_is_the_container_s(line: str):
+def test_a_line_that_calls_a_program_of_the_image_uses_the_image(line: str):
     assert decide_isolation(f"#!/bin/bash\n{line}\n", {}) is Isolation.IMAGE
     assert decide_isolation("#!/bin/sh\n. $TEST_DIR/inner.sh\n", {"inner.sh": line.encode()}) is Isolation.IMAGE
 
@@ -255,7 +255,7 @@ def test_what_names_a_program_of_the_container_s_is_the_container_s(line: str):
         "function check {\n ls /app\n}\ncheck \\\n  | wc -l",
     ],
 )
-def test_shell_and_tools_are_ours(line: str):
+def test_shell_and_toolchain_tools_use_the_toolchain(line: str):
     assert decide_isolation(f"#!/bin/bash\n{line}\n", TESTS) is Isolation.TOOLCHAIN
 
 
@@ -283,7 +283,7 @@ def test_shell_and_tools_are_ours(line: str):
         "cp /app/conftest.py /tests/; uvx pytest /tests",
     ],
 )
-def test_what_the_agent_left_is_data_and_no_program(line: str):
+def test_evaluating_the_agents_data_as_an_expression_uses_the_image(line: str):
     """As an expression or an option it would select the tests that run."""
     assert decide_isolation(f"#!/bin/bash\n{line}\n", {}) is Isolation.IMAGE
 
@@ -297,21 +297,21 @@ def test_what_the_agent_left_is_data_and_no_program(line: str):
         'n=$(cat /app/n); [ "$n" -eq 42 ] && [[ "$n" == 42 ]] && printf "%s" "$n"',
     ],
 )
-def test_numbers_of_the_script_s_own_are_no_doubt(line: str):
+def test_arithmetic_on_the_scripts_numbers_uses_the_toolchain(line: str):
     assert decide_isolation(f"#!/bin/bash\n{line}\n", {}) is Isolation.TOOLCHAIN
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=25).map("".join))
-def test_any_text_is_read_to_its_end(script: str):
+def test_any_script_gets_an_isolation(script: str):
     assert decide_isolation(script, {}) in Isolation
 
 
-def test_generated_tests_are_run_by_ours_alone():
+def test_generated_tests_use_only_the_toolchain():
     tasks = [make_task(family, 1, TaskSplit.TRAIN) for family in FAMILIES]
     assert {decide_isolation(task.run_tests, task.tests) for task in tasks} == {Isolation.TOOLCHAIN}
 
 
-def test_whoever_starts_the_agent_s_program_by_its_name_runs_more_than_ours():
+def test_tests_that_start_the_agents_program_by_name_use_the_image():
     careful, careless = shell_task(GradingLevel.SAME), careless_task(GradingLevel.SAME)
     assert decide_isolation(careful.run_tests, careful.tests) is Isolation.TOOLCHAIN
     assert decide_isolation(careless.run_tests, careless.tests) is Isolation.IMAGE
@@ -328,7 +328,9 @@ def test_whoever_starts_the_agent_s_program_by_its_name_runs_more_than_ours():
         ("#!/opt/sh", (), False),
     ],
 )
-def test_a_script_that_names_a_shell_or_nothing_gets_a_bash_of_ours(first: str, argv: tuple[str, ...], ours: bool):
+def test_a_script_without_an_interpreter_or_with_a_shell_gets_the_toolchains_bash(
+    first: str, argv: tuple[str, ...], ours: bool
+):
     assert choose_shell(f"{first}\n", verifier=True) == (argv, ours)
     if "bash" in first:
         assert choose_shell(f"{first}\n", verifier=False) == (("/bin/bash", *argv[1:]), False)

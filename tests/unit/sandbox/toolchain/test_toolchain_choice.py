@@ -34,28 +34,28 @@ def looked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-def test_the_first_time_says_why_the_verifier_is_left_out(looked: list[str], tmp_path: Path) -> None:
+def test_the_first_choice_reports_why_the_verifier_is_left_out(looked: list[str], tmp_path: Path) -> None:
     lines: list[str] = []
     assert toolchain_build.ensure_toolchain(tmp_path, None, None, lines.append) == tmp_path / BARE
     assert looked == ["python", "build"]
     assert all(words in lines[0] for words in ("no such Python", "longshore toolchain build"))
 
 
-def test_the_next_time_asks_nobody(looked: list[str], tmp_path: Path) -> None:
+def test_a_remembered_choice_is_reused_without_a_search(looked: list[str], tmp_path: Path) -> None:
     (tmp_path / BARE).mkdir()
     lines: list[str] = []
     assert toolchain_build.ensure_toolchain(tmp_path, None, tmp_path / BARE, lines.append) == tmp_path / BARE
     assert (looked, lines) == ([], [])
 
 
-def test_one_that_was_built_since_is_looked_for(looked: list[str], tmp_path: Path) -> None:
+def test_a_toolchain_built_since_is_looked_for(looked: list[str], tmp_path: Path) -> None:
     (tmp_path / BARE).mkdir()
     (tmp_path / WHOLE).mkdir()
     toolchain_build.ensure_toolchain(tmp_path, None, tmp_path / BARE, lambda line: None)
     assert looked[0] == "python"
 
 
-def test_a_machine_without_a_compiler_gets_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_missing_compiler_is_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def build(cache: Path) -> Path:
         if not installed:
             raise NoCompiler("no compiler")

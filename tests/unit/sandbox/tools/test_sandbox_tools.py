@@ -64,13 +64,13 @@ class NotedArguments(Mapping[str, Any]):
     ],
     ids=["SETA", "OpenClaw"],
 )
-def test_an_agent_that_was_trained_elsewhere_finds_its_tools(tools: Toolset, promised: Mapping[str, Any]) -> None:
+def test_tool_sets_have_the_parameters_of_their_original_systems(tools: Toolset, promised: Mapping[str, Any]) -> None:
     found = {name: tool.schema["function"]["parameters"] for name, tool in tools.items()}
     assert {name: (list(each["properties"]), each["required"]) for name, each in found.items()} == promised
 
 
 @pytest.mark.parametrize("tool", SHELL_ONLY.values(), ids=list(SHELL_ONLY))
-async def test_a_tool_reads_each_argument_that_its_schema_promises_and_demands_those_that_it_says(
+async def test_a_tool_reads_every_argument_of_its_schema_and_requires_the_required_ones(
     tool: SandboxTool,
 ) -> None:
     function = tool.schema["function"]

@@ -20,7 +20,7 @@ HUGE = 10**400
 
 
 @pytest.mark.parametrize("seconds", [HUGE, -HUGE, "1e999999", "nan", "soon", None, [], {}], ids=repr)
-async def test_any_number_of_seconds_gets_an_answer(seconds: object):
+async def test_any_value_for_seconds_gets_an_answer(seconds: object):
     pid_1 = FakePid1()
     context = ToolContext(pid_1.session, 0.0)
     await call_tool(context, "shell_exec", {"id": "a", "command": "sleep 1"}, SETA)
@@ -36,18 +36,18 @@ async def test_any_number_of_seconds_gets_an_answer(seconds: object):
 
 
 @pytest.mark.parametrize("number", [HUGE, 10**5000], ids=["long", "longer"])
-async def test_any_number_as_a_name_gets_an_answer(number: int):
+async def test_any_number_as_a_shell_id_gets_an_answer(number: int):
     done = await call_tool(ToolContext(FakePid1().session, 0.0), "shell_exec", {"id": number, "command": "true"}, SETA)
     assert done.text
 
 
 @pytest.mark.parametrize("arguments", [["x"], "x", None, 3], ids=repr)
-async def test_arguments_that_are_no_object_get_an_answer(arguments: object):
+async def test_arguments_that_are_not_an_object_get_an_answer(arguments: object):
     done = await call_tool(ToolContext(FakePid1().session, 0.0), "shell_exec", arguments)
     assert done.text == "Error: the arguments must be an object with a name for each."
 
 
-async def test_a_command_for_a_shell_that_still_runs_another_is_told_so():
+async def test_a_command_for_a_busy_shell_gets_an_error():
     pid_1 = FakePid1()
     context = ToolContext(pid_1.session, 0.0)
     await call_tool(context, "shell_exec", {"id": "a", "command": "sleep 1000"}, SETA)
@@ -59,7 +59,7 @@ async def test_a_command_for_a_shell_that_still_runs_another_is_told_so():
     assert [kind for kind, _ in pid_1.received_frames] == ["R"], "a second command was sent"
 
 
-async def test_behind_a_server_too_and_the_sandbox_lives_on(tmp_path: Path):
+async def test_odd_arguments_sent_through_a_server_leave_the_sandbox_alive(tmp_path: Path):
     provider = FakeProvider()
     async with pool_server(provider, tmp_path) as (url, _), RemotePool(url, acquire_s=60.0) as pool:
         sandbox = await pool.open(Task("t", ""))

@@ -50,9 +50,7 @@ def test_a_data_set_is_generated_validated_converted_and_listed(tmp_path: Path, 
     assert [row["task"] for row in chosen["tasks"]] == ["sort-held_out-00000000"]
 
 
-def test_problems_are_exit_code_1_and_what_cannot_be_done_is_2_in_one_line(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-):
+def test_problems_exit_with_1_and_user_errors_with_2_in_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
     COMMAND.call(["generate", str(tmp_path / "a"), "--count", "1"])
     (tmp_path / "a/bad").mkdir()
     (tmp_path / "empty").mkdir()
@@ -97,7 +95,7 @@ checksum = "{checksum}"
 """
 
 
-def test_a_label_stands_for_the_same_tasks_until_the_data_changes(tmp_path: Path):
+def test_a_label_selects_the_same_tasks_until_the_data_changes(tmp_path: Path):
     some = held_out_tasks(0, 1)
     write_tasks(some, TaskFormat.HARBOR, tmp_path / "some")
     toml, right = tmp_path / "datasets.toml", dataset_checksum(tuple(reversed(some)))
@@ -152,7 +150,7 @@ wget http://localhost:8080/x; git clone https://example.org/a.git
 """
 
 
-def test_what_the_toolchain_brings_is_no_need_and_everything_else_is_named_by_phase():
+def test_network_needs_not_met_by_the_toolchain_are_named_by_phase():
     tests = {
         "test_outputs.py": b"requests.get('http://127.0.0.1:5000')\n# https://no.example\nURL = 'https://data.example/x.csv'\n"
     }
@@ -201,7 +199,7 @@ def test_what_the_toolchain_brings_is_no_need_and_everything_else_is_named_by_ph
         (ASKS, GradingLevel.SIBLING, ""),
     ],
 )
-def test_a_task_whose_answer_runs_is_named_with_the_level_that_finds_it(tests: str, level: GradingLevel, says: str):
+def test_a_task_with_a_running_answer_is_reported_with_its_grading_level(tests: str, level: GradingLevel, says: str):
     task = Task("a", "b", run_tests="pytest /tests/test_a.py\n", tests={"test_a.py": tests.encode()}, grading=level)
     described = describe_live_answer(task)
     assert says in described
@@ -219,7 +217,7 @@ def test_programs_that_tests_start_as_another_user_are_warned_about(level: Gradi
     assert says in warning
 
 
-def test_allowed_hosts_that_lead_nowhere_are_warned_about():
+def test_unreachable_allowed_hosts_are_warned_about():
     task = Task("a", "b", run_tests="#!/bin/sh\ntrue\n", solution="true")
     listed = replace(
         task, network=TaskNetwork(agent=NetworkMode.PROXY, allowed_hosts=("a.example", "localhost", "[::1]"))
@@ -236,7 +234,7 @@ def test_a_clean_container_without_artifacts_is_warned_about():
     assert not list(find_task_warnings(replace(task, artifacts=("/app",))))
 
 
-def test_what_is_to_be_known_of_several_tasks_is_said_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
+def test_a_warning_about_several_tasks_is_printed_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
     row = {"reward_model": {"ground_truth": ["assert f(1) == 1"]}}
     rows = [{"prompt": [{"role": "user", "content": str(number)}], **row} for number in range(5)]
     (tmp_path / "rows.jsonl").write_text("".join(f"{json.dumps(each)}\n" for each in rows))
@@ -262,7 +260,7 @@ UNCROSSING = {
 
 
 @pytest.mark.parametrize("code", UNCROSSING)
-def test_a_code_row_whose_tests_use_what_does_not_cross_to_the_answer_is_warned_about(
+def test_a_code_row_with_values_that_cannot_be_sent_to_the_answer_is_warned_about(
     tmp_path: Path, code: str, capfd: pytest.CaptureFixture[str]
 ):
     notes = notes_on(capfd, code, tmp_path / "c.jsonl", "not cross")
@@ -292,7 +290,7 @@ UNSHARED = {
 }
 
 
-def test_a_code_row_whose_tests_would_share_what_two_processes_do_not_is_warned_about(
+def test_a_code_row_with_tests_that_rely_on_shared_state_is_warned_about(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ):
     (note,) = notes_on(capfd, "import random\nrandom.seed(4)\nassert f(3) == [6, 1]", tmp_path / "c.jsonl", " use ")
@@ -300,7 +298,7 @@ def test_a_code_row_whose_tests_would_share_what_two_processes_do_not_is_warned_
 
 
 @pytest.mark.parametrize("code", UNSHARED)
-def test_what_two_processes_do_not_share_is_named(code: str):
+def test_state_not_shared_by_two_processes_is_named(code: str):
     (warning,) = unshared_of(code)
     assert warning.startswith(f"{UNSHARED[code]}, ")
 
@@ -319,7 +317,7 @@ SHARED = [
 
 
 @pytest.mark.parametrize("code", SHARED)
-def test_what_tests_keep_to_themselves_is_not(code: str):
+def test_state_used_only_by_the_tests_is_not_named(code: str):
     assert unshared_of(code) == []
 
 
@@ -332,7 +330,7 @@ LACKING = {
 
 
 @pytest.mark.parametrize("code", LACKING)
-def test_a_code_row_whose_tests_import_what_the_base_images_python_lacks_is_warned_about(
+def test_a_code_row_with_imports_missing_in_the_base_image_is_warned_about(
     tmp_path: Path, code: str, capfd: pytest.CaptureFixture[str]
 ):
     notes = notes_on(capfd, code, tmp_path / "c.jsonl", "lacks")
@@ -367,17 +365,17 @@ WANTS = {
 
 
 @pytest.mark.parametrize("line", WANTS)
-def test_what_a_script_wants_from_the_network_is_found_in_its_words(line: str):
+def test_network_requests_are_found_in_a_scripts_commands(line: str):
     assert list(find_network_requests(f"#!/bin/sh\n{line}\n")) == WANTS[line]
 
 
-def test_a_need_that_the_task_may_satisfy_is_not_unmet():
+def test_a_need_covered_by_the_tasks_network_is_not_unmet():
     task = Task("a", "b", run_tests="pip install x\n", network=TaskNetwork(verify=NetworkMode.PROXY))
     assert find_network_needs(task)
     assert not find_unmet_needs(task)
 
 
-def test_a_report_counts_what_can_be_used_and_why_the_rest_cannot(
+def test_a_report_counts_usable_tasks_and_the_problems_of_the_others(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     compose = "services:\n  main: {image: debian, ports: ['80:80']}\n"

@@ -79,7 +79,7 @@ async def proof(task: Task, idle: str, reward: float | None = None) -> TaskProof
         (WEIGHED, "a", 0.0, ProofVerdict.PROVED, 0.0, "1 of 2 tests pass without any work"),
     ],
 )
-async def test_doing_nothing_must_score_nothing_by_the_task_s_own_rule(task, idle, reward, verdict, scores, why):
+async def test_doing_nothing_must_not_pass_by_the_tasks_scoring_rule(task, idle, reward, verdict, scores, why):
     made = await proof(task, idle, reward)
     assert (made.verdict, made.why, made.oracle, made.noop) == (verdict, why, 1.0, scores)
 
@@ -88,9 +88,7 @@ async def test_doing_nothing_must_score_nothing_by_the_task_s_own_rule(task, idl
     ("answer", "verdict", "oracle"),
     [("\\frac{1}{2}", ProofVerdict.PROVED, 1.0), ("\\frac{1}{2", ProofVerdict.ORACLE_FAILS, 0.0)],
 )
-async def test_a_task_that_asks_for_an_answer_is_proved_by_boxing_it(
-    answer: str, verdict: ProofVerdict, oracle: float
-) -> None:
+async def test_an_answer_task_is_proved_by_boxing_its_answer(answer: str, verdict: ProofVerdict, oracle: float) -> None:
     """No sandbox could prove it otherwise, and an unreachable answer would be trained."""
     found = await proof(Task("t", "", answer=answer), "")
     assert (found.verdict, found.oracle, found.noop) == (verdict, oracle, 0.0)
@@ -128,7 +126,7 @@ FOILED = replace(
 )
 
 
-async def test_an_attempt_that_must_fail_and_passes_is_named():
+async def test_a_foil_that_passes_is_named():
     (right,) = await prove_tasks([FOILED], tried("oracle"), 1)
     assert (right.verdict, right.foils) == (ProofVerdict.PROVED, {"near-1": 0.0, "cheat": 0.0})
     (wrong,) = await prove_tasks(
@@ -141,15 +139,13 @@ async def test_an_attempt_that_must_fail_and_passes_is_named():
     )
 
 
-async def test_an_attempt_that_wrecks_its_sandbox_has_not_passed():
+async def test_a_foil_that_destroys_its_sandbox_does_not_pass():
     (made,) = await prove_tasks([FOILED], tried("oracle", wrecking="cheat"), 1)
     assert (made.verdict, made.foils["cheat"]) == (ProofVerdict.PROVED, 0.0)
 
 
 @pytest.mark.parametrize(("passes", "advised"), [(GradingLevel.LIVE, True), (None, False)])
-async def test_an_oracle_that_passes_only_beside_what_it_leaves_running_gets_the_word_to_write(
-    passes: GradingLevel | None, advised: bool
-):
+async def test_an_oracle_that_passes_only_at_level_live_gets_advice(passes: GradingLevel | None, advised: bool):
     levels: list[GradingLevel] = []
 
     @asynccontextmanager
