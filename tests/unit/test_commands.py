@@ -157,7 +157,7 @@ def test_the_usage_line_shows_optional_arguments(name: str) -> None:
                 assert f" {placeholder(field, spelled)}" in f"{usage} ", usage
 
 
-def test_only_commands_that_fetch_have_egress_proxy_options() -> None:
+def test_only_commands_that_fetch_have_options_of_the_egress_proxy() -> None:
     arguments = VERBS["images"].load_command().arguments
     helps = {name: format_help(arguments, "longshore images", [name]) for name in subcommands(arguments)}
     assert {name for name, text in helps.items() if "--allow-host" not in text} == {"import", "list", "prune", "pull"}
@@ -165,7 +165,7 @@ def test_only_commands_that_fetch_have_egress_proxy_options() -> None:
 
 @pytest.mark.first_case
 @pytest.mark.parametrize(("name", "encoding"), [("runs", "utf-8"), ("tasks", "ascii"), ("cluster", "ascii")])
-def test_help_and_version_are_printed_to_standard_output(name: str, encoding: str) -> None:
+def test_help_and_version_are_on_standard_output(name: str, encoding: str) -> None:
     """``longshore runs --help | less`` would be empty, and in an ASCII terminal a traceback."""
     env = os.environ | {"PYTHONIOENCODING": encoding}
     for option, expected in (("--help", f"usage: longshore {name}"), ("--version", "longshore ")):

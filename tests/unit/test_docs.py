@@ -271,7 +271,7 @@ def test_the_ray_token_of_a_page_is_valid_and_private(tmp_path: Path) -> None:
     assert token.stat().st_mode & 0o777 == 0o600
 
 
-def test_each_long_command_has_a_test_that_runs_a_smaller_version() -> None:
+def test_each_long_command_has_a_test_that_runs_it_smaller() -> None:
     """Otherwise only its arguments would be tested."""
     for command in OURS:
         if command.mark in {CommandMark.MINUTES, CommandMark.LIVE, CommandMark.STAYS}:

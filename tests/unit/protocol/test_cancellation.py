@@ -60,7 +60,7 @@ async def test_a_caller_cancelled_repeatedly_still_waits_for_the_undo():
     assert not maker.there
 
 
-async def test_a_cancelled_caller_waits_only_for_a_limited_time():
+async def test_a_cancelled_caller_does_not_wait_for_ever():
     maker = Maker()
     async with asyncio.TaskGroup() as group:
         caller = group.create_task(call_with_undo(maker.make, maker.undo, within_s=0.01))

@@ -34,7 +34,7 @@ def _segment(*versions: int) -> Segment:
     return Segment(base.token_ids, mask, base.logprobs * mask, np.array(versions, dtype=np.int32))
 
 
-def test_the_modes_differ_only_by_their_lead() -> None:
+def test_the_modes_differ_by_their_lead_alone() -> None:
     assert [AdmissionLimit(mode, 2, 4).max_steps_ahead for mode in AdmissionMode] == [0, 1, 4]
 
 

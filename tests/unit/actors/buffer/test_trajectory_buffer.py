@@ -226,7 +226,7 @@ async def test_task_records_cover_the_groups_closed_up_to_a_given_sequence_numbe
 
 
 @pytest.mark.parametrize("rewards", [(0, 1, 0, 1), (1, 1, 1, 1)])
-async def test_readers_see_what_arrived_without_the_journal_and_a_crash_leaves_no_gap(
+async def test_exports_are_readable_without_the_journal_and_a_crash_leaves_no_gap(
     tmp_path: Path, rewards: tuple[float, ...]
 ) -> None:
     """Nor does one that comes between the append that drops a group and its export."""

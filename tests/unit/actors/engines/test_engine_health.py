@@ -95,7 +95,7 @@ async def test_a_server_that_lets_a_probe_hang_is_marked_failed(watched: Watched
     assert "silent" in await watched.serving.failure
 
 
-async def test_a_server_that_sends_tokens_during_a_probe_is_not_silent(watched: WatchedServer) -> None:
+async def test_a_server_that_sends_tokens_while_a_probe_waits_is_not_silent(watched: WatchedServer) -> None:
     """Its memory may be full of long replies, none of which has ended yet."""
     work = InflightRequest(make_request([1], 9), watched.slot.queue.note_activity)
     stream = work.begin_attempt(WeightVersion(1), NO_PREFIX)

@@ -24,7 +24,7 @@ async def test_a_lease_that_is_not_renewed_expires() -> None:
     assert await lease.wait_until_ended() is None
 
 
-async def test_a_lease_renewed_before_its_end_continues() -> None:
+async def test_a_lease_that_is_renewed_before_its_end_goes_on() -> None:
     lease = MemoryLease()
     lease.renew(0.0)
     async with asyncio.TaskGroup() as group:

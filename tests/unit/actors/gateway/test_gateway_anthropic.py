@@ -91,7 +91,7 @@ async def test_tool_results_and_texts_keep_their_message_order_in_the_prompt() -
     assert "<user>before\x01\n<tool>Error: no such file\x01\n<user>behind\x01\n" in text
 
 
-async def test_a_history_rewritten_by_the_harness_starts_another_segment() -> None:
+async def test_a_history_that_the_harness_rewrites_begins_another_segment() -> None:
     async with open_gateway("one\x01", "two\x01") as made:
         await ask(made, HELLO)
         await ask(made, [*HELLO, {"role": "assistant", "content": "uno"}, {"role": "user", "content": "on"}])
@@ -143,7 +143,7 @@ async def test_thoughts_are_returned_only_if_requested(stream: bool) -> None:
         {"extra_body": {"mcp_servers": []}},
     ],
 )
-async def test_an_option_that_would_make_log_probabilities_wrong_is_refused(options: dict[str, object]) -> None:
+async def test_an_option_under_which_log_probabilities_would_be_false_is_refused(options: dict[str, object]) -> None:
     async with open_gateway("never\x01") as made:
         with pytest.raises(anthropic.BadRequestError) as refused:
             await ask(made, HELLO, **options)

@@ -121,7 +121,7 @@ async def test_a_conversation_is_one_segment_of_the_sampled_token_ids(stream: bo
     assert first.session == second.session, "the engine that has the prefix would not be asked again"
 
 
-async def test_a_history_rewritten_by_the_harness_starts_another_segment() -> None:
+async def test_a_history_that_the_harness_rewrites_begins_another_segment() -> None:
     async with open_gateway(f"{CALL}\x01", "done\x01", "sum\x01") as made:
         await converse(made, stream=False)
         await ask(made, [*HELLO, {"role": "user", "content": "in short: done"}], tools=[TOOL])
@@ -168,7 +168,7 @@ async def test_parallel_requests_become_separate_segments_with_their_own_tokens(
         ({"extra_body": {"mirostat": 2}}, "mirostat"),
     ],
 )
-async def test_an_option_that_would_make_log_probabilities_wrong_is_refused(
+async def test_an_option_under_which_log_probabilities_would_be_false_is_refused(
     options: dict[str, object], parameter: str
 ) -> None:
     async with open_gateway("never\x01") as made:

@@ -141,7 +141,7 @@ async def test_scoring_stops_at_its_timeout_and_keeps_the_votes_received() -> No
     assert (found.scores, found.votes, dict(found.failures)) == ((1.0, None, None), 1, failed(slow=2))
 
 
-async def test_an_unreachable_judge_is_counted_and_neutral() -> None:
+async def test_a_dead_judge_is_counted_and_neutral() -> None:
     found = await judged(unreachable_url(), episode(2), votes=2)
     assert (found.scores, dict(found.failures)) == ((None, None), failed(down=4))
 
@@ -168,7 +168,7 @@ async def test_an_episode_without_turns_asks_no_judge() -> None:
     assert (await judged(unreachable_url(), episode(0))).scores == ()
 
 
-def test_a_judge_sees_the_first_and_last_turns_before_the_judged_one() -> None:
+def test_a_judge_sees_the_first_and_the_last_turns_before_the_one_it_judges() -> None:
     shown = build_judge_prompt(PROMPT, episode(8), 6)
     task, history, step, result = shown.split("|")
     assert (task, step, result) == ("count the lines", "step 6", "6 lines")

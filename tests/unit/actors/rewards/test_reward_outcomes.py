@@ -64,7 +64,7 @@ def test_a_wrong_answer_earns_more_for_each_tool_call_up_to_four(calls: int, tot
     assert reward.parts["tool_calls"] == pytest.approx(total + 1)
 
 
-def test_a_right_answer_earns_one_regardless_of_its_calls() -> None:
+def test_a_right_answer_is_worth_one_however_many_calls_it_took() -> None:
     assert [find_outcome_reward("tcr").formula(played(1, 1, calls=(n,))).total for n in (0, 9)] == [1.0, 1.0]
 
 

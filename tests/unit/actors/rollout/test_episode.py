@@ -211,7 +211,7 @@ async def test_the_agents_time_limit_counts_sandbox_time_and_sampled_tokens() ->
 
 
 @pytest.mark.parametrize(("purpose", "temperature"), [(TRAIN_PURPOSE, 0.7), ("before", 1.0)])
-async def test_only_training_uses_the_runs_temperature(purpose: str, temperature: float) -> None:
+async def test_only_training_is_sampled_at_the_runs_temperature(purpose: str, temperature: float) -> None:
     """Otherwise the reported pass@1 would be measured at another temperature."""
     engine = ScriptedEngine(["done\x01"])
     asking = episode(engine, FakeTerminal(), changed(SETTINGS, temperature=0.7))

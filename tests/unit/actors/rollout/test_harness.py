@@ -170,7 +170,7 @@ async def test_the_command_gets_instruction_and_key_verbatim_in_its_environment(
 
 
 @pytest.mark.parametrize(("purpose", "temperature"), [("train", 0.7), ("before", 1.0)])
-def test_only_training_uses_the_runs_temperature(purpose: str, temperature: float) -> None:
+def test_only_training_is_sampled_at_the_runs_temperature(purpose: str, temperature: float) -> None:
     sampling = episode_context(SETTINGS, TASK, request=replace(REQUEST, purpose=purpose)).sampling
     assert sampling.temperature == temperature
 

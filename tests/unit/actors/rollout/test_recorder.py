@@ -70,7 +70,7 @@ def test_each_turn_has_a_marker_in_the_recording(tmp_path: Path) -> None:
     assert "I count." in codes[1][1]
 
 
-def test_the_last_event_has_the_trajectorys_figures(tmp_path: Path) -> None:
+def test_the_last_event_has_the_trajectorys_own_figures(tmp_path: Path) -> None:
     trajectory = make_trajectory(reward=1.0, sampled=7)
     record(tmp_path, trajectory)
     finished = events(tmp_path)[-1]

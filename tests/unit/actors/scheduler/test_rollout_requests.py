@@ -38,7 +38,7 @@ def test_a_reissued_sample_goes_first_and_a_late_reply_of_the_first_attempt_does
     assert request_key(again) in requests.assigned
 
 
-def test_a_reissued_request_keeps_the_number_of_its_vanished_sandboxes() -> None:
+def test_a_request_remembers_how_often_its_sandbox_vanished() -> None:
     requests = RolloutRequestQueue()
     first = requests.reissue(request(0), InfraFailure.SANDBOX_VANISHED, emitted)
     second = requests.reissue(first, InfraFailure.ENGINE, emitted)
@@ -56,7 +56,7 @@ def test_only_earlier_incarnations_of_a_worker_lose_their_requests() -> None:
     assert {out.worker for out in requests.assigned.values()} == {"w0#b", "w1#a"}
 
 
-def test_clearing_the_queue_drops_what_waits_and_what_is_assigned() -> None:
+def test_clearing_the_queue_drops_waiting_and_assigned_requests() -> None:
     requests = RolloutRequestQueue()
     for sample in range(3):
         requests.add(request(sample))

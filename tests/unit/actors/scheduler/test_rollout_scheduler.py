@@ -496,7 +496,7 @@ async def test_an_evaluation_counts_each_attempt_exactly_once_despite_failures(
     assert buffer.abandoned == []
 
 
-async def test_an_evaluation_with_repeated_infrastructure_failures_ends_with_the_last_reason(
+async def test_an_evaluation_that_infrastructure_keeps_failing_ends_with_the_last_reason(
     tmp_path: Path, buffer: FakeBuffer
 ) -> None:
     """Otherwise a run without a working sandbox issues the same requests for ever, and says nothing."""

@@ -402,7 +402,7 @@ def test_ready_groups_older_than_the_trained_ones_are_forgotten() -> None:
     running=st.lists(st.integers(0, 9), max_size=8),
     ready=st.lists(st.integers(0, 9), max_size=8),
 )
-def test_a_step_is_bound_by_the_group_with_the_least_time_left(
+def test_a_step_is_bound_by_the_group_that_has_least_time_left(
     groups_per_step: int, running: list[int], ready: list[int]
 ) -> None:
     bound = find_oldest_running_step(running, ready, groups_per_step)

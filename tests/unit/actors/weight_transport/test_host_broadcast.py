@@ -80,7 +80,7 @@ async def test_a_broadcast_does_not_wait_for_a_removed_host(tmp_path: Path) -> N
     assert not hosts.events(0, "weights.full_fetch")
 
 
-async def test_a_host_whose_neighbour_never_asks_fetches_by_itself(
+async def test_a_host_fetches_alone_if_its_neighbour_never_joins_the_broadcast(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(host_broadcast, "GATHER_S", 0.01)
@@ -110,7 +110,7 @@ async def test_a_version_damaged_in_the_broadcast_is_fetched_again(
     assert "digest" in str(hosts.events(0, "weights.full_fetch")[0]["why"])
 
 
-async def test_a_sender_that_ends_in_the_middle_is_an_error_to_those_who_receive(
+async def test_a_sender_that_ends_early_is_an_error_for_its_receivers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def leaving(member: host_broadcast.BroadcastMember) -> None:

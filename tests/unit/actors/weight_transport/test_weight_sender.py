@@ -21,7 +21,7 @@ async def test_a_version_without_its_folder_is_refused_by_name(tmp_path: Path) -
         await sender.list_buckets(gone)
 
 
-async def test_a_cancelled_broadcast_whose_group_never_formed_can_be_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_cancelled_broadcast_with_an_incomplete_group_can_be_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     met = threading.Event()
     monkeypatch.setattr(module, "join_process_group", lambda place: met.wait())
     sender = WeightSender("127.0.0.1", "cpu")

@@ -6,7 +6,7 @@ import torch
 from learner.training.offload import HostOffload
 
 
-def test_values_and_views_survive_an_offload():
+def test_values_and_views_survive():
     whole = torch.arange(10.0)
     view, other = whole[3:5], torch.ones(3, dtype=torch.bfloat16)
     offload = HostOffload()

@@ -174,7 +174,7 @@ def test_a_header_above_its_size_limit_is_refused_unread() -> None:
         codec.decode_trajectory([bytes(limit // 16 + 1), b"", b"", b"", b""], max_bytes=limit)
 
 
-def test_a_header_that_declares_huge_arrays_allocates_nothing() -> None:
+def test_a_header_that_promises_huge_arrays_allocates_nothing() -> None:
     frames: list[Frame] = list(codec.unpack_frames(BLOB))
     lying = bytes(unseal(frames)).replace(b'"length":8', b'"length":9000000000000')
     with pytest.raises(CodecError, match="does not hold"):

@@ -296,7 +296,7 @@ def test_groups_with_no_trained_trajectory_are_skipped_for_good_and_free_their_b
         journal.read_payloads(lease)
 
 
-def test_payloads_are_removed_only_when_the_oldest_kept_checkpoint_covers_them(journal: Journal) -> None:
+def test_payloads_go_only_when_the_oldest_kept_checkpoint_covers_them(journal: Journal) -> None:
     for step in (1, 2):
         fill(journal, step)
         lease = journal.lease_batch(1)

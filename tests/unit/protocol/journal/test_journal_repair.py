@@ -119,7 +119,7 @@ def test_changed_bytes_on_disk_are_detected_and_restored_from_the_export(
     journal.close()
 
 
-def test_changed_bytes_on_disk_are_never_given_to_the_learner(run_dir: Path) -> None:
+def test_bytes_that_changed_on_the_disk_are_never_handed_to_the_learner(run_dir: Path) -> None:
     _, row = arrival(3, 2)
     overwrite(run_dir, row.blob[:100], 100)
     journal = open_journal(run_dir)
@@ -130,7 +130,7 @@ def test_changed_bytes_on_disk_are_never_given_to_the_learner(run_dir: Path) -> 
     journal.close()
 
 
-def test_an_emptied_journal_is_not_mistaken_for_that_of_a_new_run(run_dir: Path) -> None:
+def test_a_journal_that_was_emptied_is_not_taken_for_that_of_a_new_run(run_dir: Path) -> None:
     (run_dir / JOURNAL_FILE).write_bytes(b"")
     with pytest.raises(UserError, match="is empty"):
         require_journal(run_dir)

@@ -121,7 +121,7 @@ def test_failed_writes_are_counted_and_raise_nothing(tmp_path: Path) -> None:
     assert log.failures == 3
 
 
-def test_numbers_that_json_cannot_represent_are_left_out(tmp_path: Path) -> None:
+def test_numbers_that_json_does_not_have_are_left_out(tmp_path: Path) -> None:
     TrainedLog(tmp_path).record_step(
         1, 7, ["a"], {}, {"a": PackedTrainedTokens(pack_trained_tokens(facts(3)), float("nan"), float("inf"))}
     )

@@ -27,7 +27,7 @@ def test_a_failed_handshake_is_reported_with_its_peers_address() -> None:
     )
 
 
-def test_each_kind_of_handshake_failure_has_its_reason() -> None:
+def test_each_kind_of_failure_has_its_reason() -> None:
     def failed(event: int, value: int) -> tuple[RefusalReason, str]:
         connections = ConnectionTracker(lambda _: "a")
         connections.handle_event(event, value)

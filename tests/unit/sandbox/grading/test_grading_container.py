@@ -140,7 +140,7 @@ async def test_tests_are_copied_in_only_after_the_agents_processes_are_gone_or_s
 
 
 @pytest.mark.parametrize("level", [GradingLevel.COMMIT, GradingLevel.SIBLING])
-async def test_files_larger_than_the_disk_limit_are_not_copied(steps: Steps, level: GradingLevel):
+async def test_files_that_are_longer_than_the_disk_limit_are_not_copied(steps: Steps, level: GradingLevel):
     agents: Any = FakeTestContainer("agent", ContainerSpec("clean", Path("/toolchain"), {}))
     agents.excess_bytes = 1
     with pytest.raises(UnfitArtifactError, match="disk limit is 2048 MiB"):

@@ -27,7 +27,7 @@ def outcomes(expected, *reports) -> dict[str, GradingOutcome]:
     return {test.name: test.outcome for test in judge_reports(expected, {}, reports).tests}
 
 
-def test_an_expected_test_that_did_not_run_counts_as_failed():
+def test_an_expected_test_that_did_not_run_has_failed():
     assert outcomes(("a", "b"), report(a=P)) == {"a": P, "b": GradingOutcome.MISSING}
 
 

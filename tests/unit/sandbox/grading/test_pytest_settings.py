@@ -202,7 +202,7 @@ def test_files_that_pytest_reads_as_settings_are_recognised(name: str, content: 
     assert not has_pytest_settings({name: b"\xff\xfe"}, newest=False) or name == "pytest.ini"
 
 
-def test_tables_that_only_a_newer_pytest_reads_count_only_for_that_version():
+def test_tables_that_only_a_newer_pytest_reads_are_settings_for_that_one():
     files = {"pyproject.toml": b"[tool.pytest]\naddopts = ['-q']\n"}
     assert has_pytest_settings(files, newest=True)
     assert not has_pytest_settings(files, newest=False)

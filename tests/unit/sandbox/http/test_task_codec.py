@@ -26,12 +26,12 @@ TASK = Task(
 CONTEXT, DB = ImageBuild({"Dockerfile": b""}), TaskService("db")
 
 
-def test_every_field_survives_a_round_trip():
+def test_every_field_comes_back():
     assert decode_task(encode_task(TASK)) == TASK
 
 
 @given(st.dictionaries(st.from_regex(r"/[a-z]{1,5}", fullmatch=True), st.binary()), st.text())
-def test_bytes_and_text_survive_a_round_trip(files: dict[str, bytes], instruction: str):
+def test_bytes_and_text_come_back(files: dict[str, bytes], instruction: str):
     task = Task(id="t", instruction=instruction.encode(errors="replace").decode(), files=files)
     assert decode_task(encode_task(task)) == task
 

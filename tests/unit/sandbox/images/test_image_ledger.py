@@ -46,7 +46,7 @@ def test_an_image_being_evicted_cannot_be_reserved(tmp_path: Path):
     assert other.reserve("a:1")
 
 
-def test_a_reservation_of_another_process_counts_until_it_is_killed(tmp_path: Path):
+def test_another_processes_reservation_counts_until_that_process_is_killed(tmp_path: Path):
     ledger = ImageLedger(tmp_path)
     with subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, cwd=Path(__file__).parents[4]

@@ -18,7 +18,7 @@ from tests.support.network.http_servers import pool_server
 ONE = LeaseLimits(tasks=1, runs_per_task=1)
 
 
-async def test_sandboxes_of_one_task_share_a_server_and_tasks_are_spread(tmp_path: Path) -> None:
+async def test_a_tasks_sandboxes_are_on_one_server_and_tasks_are_spread(tmp_path: Path) -> None:
     one, other = FakeProvider(), FakeProvider()
     async with (
         pool_server(one, tmp_path / "one") as (first, _),

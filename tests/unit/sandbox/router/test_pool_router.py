@@ -238,7 +238,7 @@ BUILD = ImageBuild({"Dockerfile": b"FROM base\n"})
         (built_image_name(BUILD), Task("t", "", build=BUILD)),
     ],
 )
-async def test_a_server_that_has_the_image_is_tried_first(tmp_path: Path, image: str, task: Task):
+async def test_a_server_that_has_the_image_is_asked_first(tmp_path: Path, image: str, task: Task):
     async with servers(tmp_path) as pools:
         has = pools.urls[0]
         for url, service in pools.services.items():

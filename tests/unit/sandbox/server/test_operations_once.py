@@ -102,7 +102,7 @@ async def test_a_repeated_request_joins_the_running_operation():
         assert counting.times == 1
 
 
-async def test_a_request_id_cannot_be_used_for_two_requests():
+async def test_a_request_id_cannot_stand_for_two_requests():
     async with asyncio.TaskGroup() as group:
         counting = CountingOperations(group)
         await counting.ask("r", "one")
@@ -185,7 +185,7 @@ async def test_a_reply_delivered_to_one_of_several_waiting_clients_counts_as_del
         assert (await counting.ask()).body == b"2"
 
 
-async def test_a_request_id_cannot_imitate_a_request_without_one():
+async def test_a_request_id_cannot_pass_for_a_request_without_one():
     async with asyncio.TaskGroup() as group:
         counting = CountingOperations(group)
         assert [(await counting.ask("#1")).body, (await counting.ask()).body, (await counting.ask("#1")).body] == [

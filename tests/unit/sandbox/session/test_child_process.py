@@ -56,7 +56,7 @@ async def test_tests_that_cannot_be_started_are_the_infrastructure_s_fault_at_on
         await grade_sandbox(pid_1.session, TASK)
 
 
-async def test_a_child_whose_caller_is_cancelled_is_dead_when_that_returns():
+async def test_a_cancelled_caller_returns_only_after_its_child_is_dead():
     pid_1 = FakePid1()
     await cancelled_under_way(pid_1, child(pid_1))
     assert pid_1.received_frames[-1] == ("I", wire.CHILD_SLOT)

@@ -56,7 +56,7 @@ OF_PYTHON = {
 
 
 @pytest.mark.parametrize("name", OF_PYTHON)
-def test_both_ends_use_the_same_numbers(name: str):
+def test_both_ends_mean_the_same_number(name: str):
     assert OF_C[name] == OF_PYTHON[name]
 
 

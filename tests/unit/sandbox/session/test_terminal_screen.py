@@ -44,7 +44,7 @@ def test_any_output_gives_a_screen_of_its_size(printed: list[bytes]):
 
 
 @given(st.lists(st.text(alphabet="aé漢🙂\r\n", max_size=8), max_size=6), st.integers(1, 7))
-def test_characters_may_be_split_anywhere(printed: list[str], step: int):
+def test_characters_may_be_cut_anywhere(printed: list[str], step: int):
     whole = "".join(printed).encode()
     cut = terminal_with(*(whole[at : at + step] for at in range(0, len(whole), step)))
     looked_at = terminal_with()

@@ -87,7 +87,7 @@ messages = st.one_of(
 
 
 @given(st.lists(messages, max_size=8), st.integers(1, 40))
-def test_messages_arrive_whole_and_in_order_however_the_stream_is_split(sent, step):
+def test_messages_arrive_whole_and_in_order_however_the_stream_is_cut(sent, step):
     stream, frames = b"".join(encode(each) for each in sent), FrameParser()
     assert [each for at in range(0, len(stream), step) for each in frames.feed(stream[at : at + step])] == sent
 

@@ -147,7 +147,7 @@ def test_the_default_run_ends_within_a_minute():
     assert 0 < read([]).duration_s < 60
 
 
-def test_options_are_parsed():
+def test_options_are_read():
     chosen = read(
         ["--sessions", "3", "--rate", "50", "--duration-s", "1.5", "--server", "http://127.0.0.1:18081/", "--json"]
     )

@@ -76,7 +76,7 @@ def run(code: str, entry: str = "f", **functions: Any) -> bool:
 
 
 @pytest.mark.parametrize("code", REACHED)
-def test_asserts_are_executed_in_any_position(code: str):
+def test_asserts_are_executed_wherever_they_stand(code: str):
     assert run(code, f=lambda n: n * 2)
     with pytest.raises(AssertionError):
         run(code, f=lambda n: n)

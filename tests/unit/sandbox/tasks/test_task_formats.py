@@ -109,7 +109,7 @@ def test_a_terminal_bench_task_with_image_and_service_is_read_completely(tmp_pat
     assert db == bare
 
 
-def test_tests_solution_and_ignored_files_are_left_out_of_the_image(tmp_path: Path):
+def test_neither_tests_nor_solution_nor_ignored_files_get_into_the_image(tmp_path: Path):
     task = terminal_bench.load_task(folder(tmp_path, TB | {"Dockerfile": "FROM a\nCOPY . /app\n"}))
     assert task.build is not None
     assert set(task.build.files) == {
@@ -389,7 +389,7 @@ def test_a_ground_truth_is_parsed_into_test_cases(tmp_path: Path, truth: object,
         ("omni_math", "math", True, ""),
     ],
 )
-def test_a_ground_truth_without_tests_is_an_answer_unless_the_row_is_about_code(
+def test_a_ground_truth_without_tests_is_an_answer_unless_its_row_is_about_code(
     tmp_path: Path, source: str, ability: str, truth: object, answer: str
 ):
     """Otherwise a broken test would be an unreachable answer, or a math row could not be trained."""
@@ -441,7 +441,7 @@ def test_a_prompt_that_requests_a_box_is_kept_unchanged(tmp_path: Path):
     assert code_rows.FORMAT.write(task) == row
 
 
-def test_a_damaged_row_is_named_by_line_and_the_others_are_read(tmp_path: Path):
+def test_a_damaged_row_is_named_by_its_line_and_the_others_are_read(tmp_path: Path):
     path = tmp_path / "g.jsonl"
     good = {"family": "sort", "seed": 1, "split": "train"}
     path.write_text(f"{json.dumps(good)}\n\n{{\n3\n{json.dumps(good | {'family': 'sorted'})}\n{json.dumps(good)}\n")
@@ -474,7 +474,7 @@ def test_a_damaged_row_is_named_by_line_and_the_others_are_read(tmp_path: Path):
         ("FROM a AS one\nWORKDIR /one\nFROM b AS two\nWORKDIR /two\n", "/two"),
     ],
 )
-def test_the_working_directory_is_that_of_the_final_image_stage(text: str, where: str | None):
+def test_the_working_directory_is_where_the_image_would_start(text: str, where: str | None):
     assert find_workdir(parse_instructions(text), {}) == where
 
 

@@ -38,7 +38,7 @@ def test_ids_numbers_and_ranges_select_tasks_in_data_set_order() -> None:
         ("", "tasks has no task ''"),
     ],
 )
-def test_an_entry_that_matches_no_task_is_refused(entry: str, says: str) -> None:
+def test_an_entry_that_names_nothing_is_refused(entry: str, says: str) -> None:
     with pytest.raises(UserError, match=says):
         ids("swe-7", entry)
 

@@ -216,7 +216,7 @@ async def test_only_watched_requests_are_polled_frequently(engines: list[FakeRem
     assert engines[0].watched == [False, True]
 
 
-async def test_an_error_in_the_caller_is_not_retried(router: Router, engines: list[FakeRemoteEngine]) -> None:
+async def test_a_callers_bug_is_not_retried(router: Router, engines: list[FakeRemoteEngine]) -> None:
     engines[0].fails = lambda: RequestRefused("outside the vocabulary")
     with pytest.raises(RequestRefused):
         await router.generate(ask("s"))
