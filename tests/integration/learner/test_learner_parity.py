@@ -64,30 +64,30 @@ ADAPTERS = {
     "some": LoraSettings(rank=3, alpha=4.5, targets=("q_proj", "v_proj", "up_proj")),
     "rows": LoraSettings(rank=2, targets=("down_proj", "o_proj")),
 }
-PACKING = {"packed": {"micro_batch_tokens": 60}, "unpacked": {"packed": False}}
+MICRO_BATCHES = {"many passes": {"micro_batch_tokens": 60}, "one pass": {}}
 
 
-def rotating(layouts, packings):
-    """Each layout under each packing, with one shape after the other."""
+def rotating(layouts, micro_batches):
+    """Each layout with each size of micro-batches, with one shape after the other."""
     for at, (name, layout) in enumerate(layouts.items()):
-        for shift, packing in enumerate(packings):
-            yield f"{name} {packing}", (list(SHAPES)[(at + shift) % len(SHAPES)], layout, packing, None)
+        for shift, passes in enumerate(micro_batches):
+            yield f"{name} {passes}", (list(SHAPES)[(at + shift) % len(SHAPES)], layout, passes, None)
 
 
 def adapted():
     """Each layout with one choice of adapters after the other, and shapes in the other direction."""
     for at, name in enumerate(ADAPTED):
         lora = list(ADAPTERS)[at % len(ADAPTERS)]
-        case = (list(SHAPES)[-at % len(SHAPES)], ALL[name], "packed", lora)
+        case = (list(SHAPES)[-at % len(SHAPES)], ALL[name], "many passes", lora)
         yield pytest.param(*case, id=f"adapters: {name} {lora}", marks=[pytest.mark.slow] if at else [])
 
 
 CASES = [
     *(
         pytest.param(*case, id=name, marks=[pytest.mark.slow] if at else [])
-        for at, (name, case) in enumerate(rotating(QUICK, ["packed"]))
+        for at, (name, case) in enumerate(rotating(QUICK, ["many passes"]))
     ),
-    *(pytest.param(*case, id=f"all: {name}", marks=pytest.mark.slow) for name, case in rotating(ALL, PACKING)),
+    *(pytest.param(*case, id=f"all: {name}", marks=pytest.mark.slow) for name, case in rotating(ALL, MICRO_BATCHES)),
     *adapted(),
 ]
 
@@ -125,10 +125,10 @@ def one_rank(ranks):
     return compute
 
 
-@pytest.mark.parametrize(("shape", "layout", "packing", "lora"), CASES)
-def test_five_steps_equal_hugging_face(ranks, settings, reference, shape, layout, packing, lora):
+@pytest.mark.parametrize(("shape", "layout", "passes", "lora"), CASES)
+def test_five_steps_equal_hugging_face(ranks, settings, reference, shape, layout, passes, lora):
     world, changes = layout
-    made = settings(shape, lr=3e-4, lora=ADAPTERS.get(lora), **changes, **PACKING[packing])
+    made = settings(shape, lr=3e-4, lora=ADAPTERS.get(lora), **changes, **MICRO_BATCHES[passes])
     expected, weights = reference(shape, made)
     answers = ranks.run("trained", world, settings=made, batches=BATCHES)
     for reports, _ in answers:
@@ -143,13 +143,13 @@ def test_five_steps_equal_hugging_face(ranks, settings, reference, shape, layout
         assert gap <= (1e-4 if "lora_B" in name else 1e-5), f"{name}: {gap:.1e}"
 
 
-@pytest.mark.parametrize(("shape", "layout", "packing", "lora"), CASES)
-def test_float64_equals_one_rank(ranks, settings, one_rank, shape, layout, packing, lora):
+@pytest.mark.parametrize(("shape", "layout", "passes", "lora"), CASES)
+def test_float64_equals_one_rank(ranks, settings, one_rank, shape, layout, passes, lora):
     """The differences in float32 are rounding: in float64 every layout computes the same."""
     world, changes = layout
     alone = settings(shape, dtype="float64", lora=ADAPTERS.get(lora))
     reports, weights = one_rank(shape, alone)
-    made = change_spec(alone, **changes, **PACKING[packing])
+    made = change_spec(alone, **changes, **MICRO_BATCHES[passes])
     found = ranks.run("trained", world, settings=made, batches=BATCHES)
     for a, b in zip(reports, found[0][0], strict=True):
         assert b.loss == pytest.approx(a.loss, abs=1e-10)
