@@ -19,7 +19,7 @@ from sandbox.docker.engine import DockerEngine
 from sandbox.docker.inventory import DockerInventory
 from sandbox.docker.labels import POOL_LABEL, RUN_LABEL
 from sandbox.docker.leaks import inventory_of_others, inventory_without_labels
-from sandbox.docker.network.private_networks import MAX_SERVICES
+from sandbox.docker.network.private_networks import MAX_SERVICES, list_networks
 from sandbox.docker.network.proxy_address import PROXY_HOST, PROXY_PORT
 from sandbox.errors import SandboxDestroyed, SandboxStartError, TaskFault
 from sandbox.grading.grader import grade_sandbox
@@ -101,20 +101,20 @@ async def test_resources_of_a_pool_are_not_counted_among_those_of_others(
     assert not elsewhere.networks - before.networks
 
 
-async def test_resources_of_a_concurrent_run_are_not_counted_as_leaks(
-    pool: SandboxPool, engine: DockerEngine, before: DockerInventory
-):
+async def test_resources_of_a_concurrent_run_are_not_counted_as_leaks(pool: SandboxPool, engine: DockerEngine):
     """Otherwise each of two concurrent runs would fail because of the other."""
     run = pool.settings.run_id
     async with pool.acquire(TASK):
-        theirs = await inventory_of_others(engine, RUN_LABEL, "another")
-        own = await inventory_of_others(engine, RUN_LABEL, run)
-        new = (await engine.inventory()).new_since(before)
-    assert new.containers
-    assert new.networks
-    assert not new.new_since(theirs)
-    assert not new.containers & own.containers
-    assert not new.networks & own.networks
+        containers = {each.id for each in await engine.containers() if each.labels.get(RUN_LABEL) == run}
+        networks = {each.id for each in await list_networks(engine, {RUN_LABEL: run})}
+        seen_by_another = await inventory_of_others(engine, RUN_LABEL, "another")
+        seen_by_itself = await inventory_of_others(engine, RUN_LABEL, run)
+    assert containers
+    assert networks
+    assert containers <= seen_by_another.containers
+    assert networks <= seen_by_another.networks
+    assert not containers & seen_by_itself.containers
+    assert not networks & seen_by_itself.networks
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ from sandbox.docker.container_spec import ContainerSpec
 from sandbox.docker.engine import DockerEngine
 from sandbox.docker.files import committed_images
 from sandbox.docker.labels import EXPIRES_LABEL, OWNER_LABEL, POOL_LABEL, RUN_LABEL
+from sandbox.docker.network.private_networks import list_networks
 from sandbox.errors import SandboxLost, SandboxStartError
 from sandbox.grading.grader import grade_sandbox
 from sandbox.host_record import SandboxHost
@@ -72,15 +73,17 @@ async def test_a_container_ends_by_itself_when_its_owner_is_killed(docker_engine
 
 
 async def test_services_and_networks_of_a_killed_owner_are_removed(docker_engine: SandboxHost, engine: DockerEngine):
-    before, mine = await engine.inventory(), f"orphan-around-{os.getpid()}"
+    mine = f"orphan-around-{os.getpid()}"
     await asyncio.to_thread(orphaned, mine, "service")
-    there = await engine.inventory()
-    assert len(there.networks - before.networks) == 1
+    containers = {each.id for each in await engine.containers() if each.labels.get(POOL_LABEL) == mine}
+    networks = {each.id for each in await list_networks(engine, {POOL_LABEL: mine})}
+    assert containers
+    assert len(networks) == 1
     async with SandboxPool(PoolSettings(mine, "r", 1), docker_engine) as pool:
         assert pool.statistics().swept >= 2
         after = await engine.inventory()
-        assert not after.networks & (there.networks - before.networks)
-        assert not after.containers & (there.containers - before.containers)
+        assert not after.networks & networks
+        assert not after.containers & containers
 
 
 async def test_a_heartbeat_keeps_a_session_beyond_its_first_deadline(docker_engine: SandboxHost):
