@@ -22,7 +22,7 @@ from actors.rollout.grading import run_and_grade
 from actors.rollout.sandbox_terminal import hold_terminal
 from actors.rollout.stages import StageDeadlines
 from actors.rollout.terminal import EpisodeGrade, TerminalLimits
-from protocol.cli.validation_errors import describe_invalid_value
+from protocol.cli.validation_errors import first_invalid_value
 from protocol.errors import UserError
 from protocol.trajectory import Reward
 from sandbox.http.task_codec import decode_task
@@ -51,11 +51,9 @@ def parse_episode_inputs(begin: StartEpisodeRequest) -> EpisodeInputs:
     try:
         spec: AgentSpec = AGENT_ADAPTER.validate_python(begin.agent)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        where = ".".join(map(str, first["loc"]))
+        where, why = first_invalid_value(error)
         raise UserError(
-            f"the agent cannot be read ({where}: {describe_invalid_value(first)}): run one longshore version here and "
-            "in the run"
+            f"the agent cannot be read ({where}: {why}): run one longshore version here and in the run"
         ) from error
     return EpisodeInputs(task, make_agent(spec), begin)
 

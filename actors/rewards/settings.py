@@ -42,7 +42,7 @@ class ProcessRewardKind(StrEnum):
 
     NONE = "none"
     ART = "art"
-    """The ART seed's events: a command succeeds, code is modified, a call cannot be parsed …"""
+    """The events of the ART seed."""
 
 
 class RewardSettings(ConfigSection):

@@ -29,15 +29,14 @@ _BUILTIN: dict[str, ExporterFactory] = {
 def check_exporters(names: Iterable[str], source: str) -> None:
     """Raise UserError unless the packages that these exporters need are installed.  ``source`` is the setting or option
     that named them."""
+    known = [*BUILTIN_EXPORTERS, *plugin_names(PluginGroup.METRIC_EXPORTERS)]
     for name in names:
+        if name not in known:
+            raise UserError(
+                f"{source} names '{name}', and the exporters are {', '.join(known)}{did_you_mean(name, known)} (an "
+                "installed package can add others)"
+            )
         if name not in BUILTIN_EXPORTERS:
-            added = plugin_names(PluginGroup.METRIC_EXPORTERS)
-            if name not in added:
-                known = [*BUILTIN_EXPORTERS, *added]
-                raise UserError(
-                    f"{source} names '{name}', and the exporters are {', '.join(known)}{did_you_mean(name, known)} (an "
-                    "installed package can add others)"
-                )
             load_plugin(PluginGroup.METRIC_EXPORTERS, name)
         elif importlib.util.find_spec(name) is None:
             raise UserError(

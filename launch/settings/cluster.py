@@ -27,8 +27,8 @@ class ClusterSettings(ConfigSection):
     nodes: PositiveInt = 1
     """Number of Ray nodes.  Without ``cluster.address`` they are simulated on this machine."""
     placement: DevicePlacement = DevicePlacement.SEPARATE
-    """Where learner and engine compute: on GPUs of their own (``separate``), or on one GPU (``colocated``): each
-    offloads its memory while the other computes, and rollout stands still while the learner computes."""
+    """Learner and engine compute on GPUs of their own (``separate``), or share one (``colocated``): then each offloads
+    its memory while the other computes, rollout stands still meanwhile, and the run reports for how long."""
     address: str = ""
     """Ray cluster to join, ``host:port``; empty to start one here."""
     node_wait_s: Seconds = 600.0

@@ -23,7 +23,7 @@ from launch.run_records.stored_config import load_stored_config
 from launch.simulate.episode_workload import EpisodePlan, RecordedWorkload, TurnPlan
 from launch.simulate.scenario import Scenario
 from launch.simulate.simulated_cluster import ReplayOverrides, SimulationSettings
-from protocol.cli.validation_errors import describe_invalid_value
+from protocol.cli.validation_errors import first_invalid_value
 from protocol.errors import UserError
 from protocol.run_directory.json_fields import get_text
 from protocol.run_directory.run_tail import read_events
@@ -187,10 +187,9 @@ def read_trace(path: Path) -> RunTrace:
     except OSError as error:
         raise UserError(f"cannot read the trace {path}: {error.strerror}") from error
     except ValidationError as error:
-        first = error.errors(include_input=False)[0]
-        where = "".join(f"{part}: " for part in [".".join(map(str, first["loc"]))] if part)
+        where, why = first_invalid_value(error)
         raise UserError(
-            f"{path} is not a trace: {where}{describe_invalid_value(first)}; write one with --write-trace"
+            f"{path} is not a trace: {f'{where}: ' if where else ''}{why}; write one with --write-trace"
         ) from error
 
 

@@ -107,7 +107,7 @@ async def _call(endpoint: HttpEndpoint[Any], request: Request) -> HttpCall[Any]:
     try:
         body = endpoint.body.model_validate_json(raw)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"]) or "the body"
         raise HttpError(400, failures.BAD_REQUEST, f"{where} is required" if first["type"] == "missing" else
                         f"{where}: {describe_invalid_value(first)}") from error  # fmt: skip

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from protocol.cli.validation_errors import describe_invalid_value
+from protocol.cli.validation_errors import first_invalid_value
 from protocol.errors import UserError
 from sandbox.docker.network.private_networks import MAX_SERVICES
 from sandbox.images.image_names import is_reference
@@ -48,10 +48,8 @@ def decode_task(value: object) -> Task:
     try:
         task = _Carrier.model_validate_json(json.dumps({"task": value})).task
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        raise TaskRefused(
-            f"not a valid task: {'.'.join(map(str, first['loc'][1:]))}: {describe_invalid_value(first)}"
-        ) from error
+        where, why = first_invalid_value(error)
+        raise TaskRefused(f"not a valid task: {where.partition('.')[2]}: {why}") from error
     return check_task_bounds(task)
 
 
