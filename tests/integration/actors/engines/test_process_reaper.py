@@ -75,9 +75,12 @@ class ServerWithReaper:
         return [str(pid) for pid in pids] + [path.name for path in shared_memory_of(self.server)]
 
     def wait_for_watch(self, pid: int) -> None:
-        """Until the reaper has found a part of the server."""
-        while f"Pid:\t{pid}\n" not in "".join(map(_read, Path(f"/proc/{self.reaper}/fdinfo").iterdir())):
+        """Until the reaper sleeps with a part of the server watched; for a moment it holds all that it inspects."""
+        while not (self._holds(pid) and process_reaper._stat(self.reaper)[0] == "S" and self._holds(pid)):
             time.sleep(0.01)
+
+    def _holds(self, pid: int) -> bool:
+        return f"Pid:\t{pid}\n" in "".join(map(_read, Path(f"/proc/{self.reaper}/fdinfo").iterdir()))
 
 
 def _read(file: Path) -> str:
