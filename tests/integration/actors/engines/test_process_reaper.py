@@ -76,8 +76,11 @@ class ServerWithReaper:
 
     def wait_for_watch(self, pid: int) -> None:
         """Until the reaper sleeps with a part of the server watched; for a moment it holds all that it inspects."""
-        while not (self._holds(pid) and process_reaper._stat(self.reaper)[0] == "S" and self._holds(pid)):
+        while not (self._holds(pid) and self._sleeps() and self._holds(pid)):
             time.sleep(0.01)
+
+    def _sleeps(self) -> bool:
+        return Path(f"/proc/{self.reaper}/stat").read_text().rpartition(")")[2].split()[0] == "S"
 
     def _holds(self, pid: int) -> bool:
         return f"Pid:\t{pid}\n" in "".join(map(_read, Path(f"/proc/{self.reaper}/fdinfo").iterdir()))
