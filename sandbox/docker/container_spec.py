@@ -92,6 +92,9 @@ class ContainerSpec:
     """The task's image if ``image`` was committed from a sandbox; an agent may have changed the files that the daemon
     reads from such an image (:mod:`sandbox.docker.files.user_files`)."""
 
+    image_user: str = ""
+    """The task image's USER; empty for root."""
+
     @property
     def task_image(self) -> str:
         """The task's image, also for a copy of a sandbox."""
@@ -101,7 +104,7 @@ class ContainerSpec:
         """Build the body of Docker's ``POST /containers/create``."""
         limits = self.limits
         joined = self.network.startswith("container:")
-        may_mount = "SYS_ADMIN" in self.capabilities  # which AppArmor's profile for containers would refuse
+        may_mount = "SYS_ADMIN" in self.capabilities  # AppArmor would refuse it; PID 1 sees to new privileges (guard.c)
         return {
             "Image": self.image,
             "Entrypoint": [],
@@ -127,7 +130,7 @@ class ContainerSpec:
                 "LogConfig": {"Type": "none", "Config": {}},
                 "CapDrop": ["ALL"],
                 "CapAdd": list(self.capabilities),
-                "SecurityOpt": ["no-new-privileges", *(("apparmor=unconfined",) if may_mount else ())],
+                "SecurityOpt": ["apparmor=unconfined" if may_mount else "no-new-privileges"],
                 "StorageOpt": storage_options(limits) if self.disk_quota else {},
                 "PidsLimit": limits.pids,
                 "Memory": limits.memory_bytes,

@@ -13,7 +13,7 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self, cast
+from typing import NamedTuple, Self, cast
 from urllib.parse import quote
 
 import aiodocker
@@ -48,6 +48,14 @@ class ContainerInfo:
     labels: Mapping[str, str]
     state: str
     """``created``, ``running``, ``exited``, … as Docker names it."""
+
+
+class ImageConfig(NamedTuple):
+    """What an image says of its processes."""
+
+    env: Mapping[str, str]
+    user: str
+    """Name or number, with ``:group`` or without; empty for root."""
 
 
 class DockerEngine:
@@ -197,12 +205,12 @@ class DockerEngine:
 
         return await call_with_retries("list what exists", call, RETRIED_STATUSES)
 
-    async def image_environment(self, image: str) -> dict[str, str]:
-        """Return the variables that an image sets for every process.  Raises DockerEngineError."""
+    async def image_config(self, image: str) -> ImageConfig:
+        """Return what an image says of its processes.  Raises DockerEngineError."""
         description: Json = json.loads(await self._read(f"images/{quote(image)}/json", f"look at the image {image}"))
         config = cast("Json", description.get("Config") or {})
         pairs = (each.partition("=") for each in cast("list[str]", config.get("Env") or []))
-        return {name: value for name, _, value in pairs}
+        return ImageConfig({name: value for name, _, value in pairs}, config.get("User") or "")
 
     async def has_live_restore(self) -> bool:
         """Return whether containers survive a restart of this daemon. Raises DockerEngineError."""

@@ -33,13 +33,14 @@ import os
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 
 from protocol.errors import InfraError
 from protocol.truncation import HeadTailBuffer
 from sandbox.errors import DestructionCause, SandboxDestroyed, SandboxLost
 from sandbox.grading.containers.agent_processes import kill_agent_processes
 from sandbox.grading.containers.artifacts import UnfitArtifactError
-from sandbox.grading.containers.container_paths import clear_paths
+from sandbox.grading.containers.container_paths import clear_paths, give_paths, touch
 from sandbox.grading.containers.grading_container import longest_overhead_s, open_grading_container
 from sandbox.grading.containers.symlink_guard import remove_links
 from sandbox.grading.grade_result import GradeResult
@@ -50,8 +51,8 @@ from sandbox.grading.isolation.environment import TEMPORARY_DIR, TESTS_DIR, buil
 from sandbox.grading.isolation.script_shell import choose_shell
 from sandbox.grading.results.marked_output import make_output_parser
 from sandbox.session.child_process import run_child_process
-from sandbox.session.files import FileTooLarge, replace_path, write_files
-from sandbox.session.init_connection.init_requests import WriteFlag
+from sandbox.session.files import FileTooLarge, read_file, replace_path, write_files
+from sandbox.session.init_connection.init_requests import FileFlag
 from sandbox.session.sandbox_session import SandboxSession
 from sandbox.tasks.task import GradingLevel, NetworkMode, Task
 from sandbox.toolchain.in_container.layout import CREATED_PATHS_FILE, FACTS_FILE
@@ -60,7 +61,7 @@ _PYTEST_DIR = f"{TEMPORARY_DIR}/pytest-of-root/"
 """Folder of root's pytest, created before any other user can create it."""
 _MAX_CREATED_BYTES, _CLEARED_AT_ONCE = 64 << 10, 128
 _UV_ENVIRONMENT = ".local/bin/env"
-"""File in root's home that uv's installer writes and scripts source."""
+"""File in the home of the tests' user that uv's installer writes and scripts source."""
 _LOG_BYTES = 16 << 10
 
 
@@ -103,7 +104,7 @@ def max_grading_s(task: Task, timeout_s: float | None = None) -> float:
 async def _has_verifier(test_session: SandboxSession) -> bool:
     """Return whether the toolchain that is mounted in the container has its verifier half."""
     try:
-        return bool(await test_session.read_file(FACTS_FILE))
+        return bool(await read_file(test_session, FACTS_FILE))
     except FileNotFoundError:
         return False
 
@@ -112,10 +113,11 @@ async def _test_environment(
     session: SandboxSession, task: Task, isolation: Isolation, network: Mapping[str, str]
 ) -> dict[str, str]:
     """Return the tests' environment; ``network``: the variables for the network of their phase."""
-    image = await session.image_environment()
+    image = (await session.image_config()).env
     offline = task.network.verify is NetworkMode.NONE
     folders = (task.workdir, *task.artifacts)
-    return build_test_environment(image, {**task.env, **task.test_env}, network, isolation, folders, offline=offline)
+    given, home = {**task.env, **task.test_env}, session.tests_user.home
+    return build_test_environment(image, given, network, isolation, folders, home=home, offline=offline)
 
 
 async def _run_tests(
@@ -155,13 +157,14 @@ async def _run_script(
         return True
 
     argv = (*choose_shell(task.run_tests, verifier=verifier).argv, f"{TESTS_DIR}/{TEST_SCRIPT_NAME}")
-    end = await run_child_process(test_session, argv, feed, env=env, limit_s=limit_s, cwd=task.workdir)
+    user = test_session.tests_user.process
+    end = await run_child_process(test_session, argv, feed, env=env, limit_s=limit_s, cwd=task.workdir, user=user)
     if end is None or task.reports:
         await kill_agent_processes(test_session)  # then nothing is left that could write a report
     if end is None:
         return GradingRun(log=log.text(), note=f"the tests exceeded their limit of {limit_s:g} s", timed_out=True)
     return await judge_run(
-        task, output.report(), test_session.read_file, log.text(), exit_code=end.code, signalled=end.signalled
+        task, output.report(), partial(read_file, test_session), log.text(), exit_code=end.code, signalled=end.signalled
     )
 
 
@@ -186,7 +189,7 @@ async def _remove_tests(test_session: SandboxSession, task: Task) -> None:
         for at in range(0, len(created), _CLEARED_AT_ONCE):
             await clear_paths(test_session, created[at : at + _CLEARED_AT_ONCE])
         for folder in folders_for_tests(task):
-            await replace_path(test_session, f"{folder}/", mode=0o700, flags=WriteFlag.REPLACE | WriteFlag.CLEAR)
+            await replace_path(test_session, f"{folder}/", mode=0o700, flags=FileFlag.REPLACE | FileFlag.CLEAR)
         for report in task.reports:
             await replace_path(test_session, report, mode=0o600)
     except (OSError, FileTooLarge, InfraError, SandboxDestroyed) as error:
@@ -198,7 +201,7 @@ async def _remove_tests(test_session: SandboxSession, task: Task) -> None:
 async def _created_by_shims(test_session: SandboxSession) -> list[str]:
     """Return the paths that the shims have created, as they recorded them."""
     try:
-        noted = await test_session.read_file(CREATED_PATHS_FILE, _MAX_CREATED_BYTES)
+        noted = await read_file(test_session, CREATED_PATHS_FILE, _MAX_CREATED_BYTES)
     except FileNotFoundError:
         return []
     return [os.fsdecode(each) for each in dict.fromkeys(noted.split(b"\0")) if each.startswith(b"/")]
@@ -206,17 +209,24 @@ async def _created_by_shims(test_session: SandboxSession) -> list[str]:
 
 async def _write_tests(test_session: SandboxSession, task: Task, isolation: Isolation) -> str:
     """Write the tests, and an empty file for each report. Returns the reason if the agent's files prevent it."""
+    user = test_session.tests_user
     files = {f"{TESTS_DIR}/{name}": data for name, data in files_for_tests(task, isolation).items()}
     try:
         for folder, mode in folders_for_tests(task).items():
             await replace_path(test_session, f"{folder}/", mode=mode)
         await write_files(test_session, {**files, _PYTEST_DIR: b""}, mode=0o700)
         if isolation is Isolation.TOOLCHAIN and mentions_path(task, _UV_ENVIRONMENT):
-            installed = f"/root/{_UV_ENVIRONMENT}"
-            await replace_path(test_session, installed)
+            installed = f"{user.home}/{_UV_ENVIRONMENT}"
+            if user.is_root:
+                await replace_path(test_session, installed)
+            else:
+                await touch(test_session, installed, user.process)
             await write_files(test_session, {CREATED_PATHS_FILE: installed.encode() + b"\0"}, mode=0o600)
         for report in task.reports:
             await replace_path(test_session, report, mode=0o600)
+        if not user.is_root:
+            given = (*folders_for_tests(task).keys() - {TEMPORARY_DIR}, *task.reports)
+            await give_paths(test_session, given, user.process)
     except OSError as error:
         return f"the tests could not be written into the container: {error.strerror}"
     return ""

@@ -68,6 +68,8 @@ def check_task_bounds(task: Task) -> Task:
         "agent_env": _is_env(task.agent_env),
         "test_env": _is_env(task.test_env),
         "solution_env": _is_env(task.solution_env),
+        "agent_user": _is_text(task.agent_user, 100),
+        "tests_user": _is_text(task.tests_user, 100),
         "healthcheck": task.healthcheck is None or _is_healthcheck(task.healthcheck),
         "setup": "\0" not in task.setup,
         "run_tests": "\0" not in task.run_tests,

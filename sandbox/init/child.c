@@ -25,12 +25,14 @@ int parse_strings(struct strings *to, char *p, size_t n) {
 
 void start_child(uint32_t id, char *p, size_t n) {
     static struct strings of;
-    if (!parse_strings(&of, p, n)) leave(BYE_PROTOCOL);
+    static struct user user;
+    size_t used = take_user(&user, p, n);
+    if (!parse_strings(&of, p + used, n - used)) leave(BYE_PROTOCOL);
     int pipe_[2];
     if (child.pid || pipe2(pipe_, O_CLOEXEC) < 0) { send_ack(id, child.pid ? EBUSY : errno, 0); return; }
     pid_t pid = fork();
     if (pid == 0) {
-        become_ordinary(OF_TESTS, -1, pipe_[1]);
+        become_ordinary(OF_TESTS, &user, -1, pipe_[1]);
         char real[WORKDIR_MOST];
         if ((chdir(of.cwd) < 0 || syscall(SYS_getcwd, real, sizeof real) < 0) && chdir("/") < 0) _exit(127);
         execve(of.argv[0], of.argv, of.envp);

@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <sys/vfs.h>
 
-enum { WRITE_APPEND = 1, WRITE_REPLACE = 2, WRITE_CLEAR = 4 };
+enum { WRITE_APPEND = 1, WRITE_REPLACE = 2, WRITE_CLEAR = 4, AS_AGENT = 8 };
 enum { CLEAR_MS = 1000, LINKS_MOST = 40 };
 
 static uint64_t clear_until_ms; /* counted from the first removal: listing a large folder takes long too */
@@ -159,24 +159,29 @@ void handle_write(uint32_t id, char *p, size_t n) {
     if (n < 7) leave(BYE_PROTOCOL);
     memcpy(&mode, p, 4), memcpy(&path_length, p + 5, 2);
     take_path(path, p, n, path_length, 7);
-    send_ack(id, write_file(path, mode, p[4], p + 7 + path_length, n - 7 - path_length), 0);
+    act_as_agent(p[4] & AS_AGENT);
+    int failed = write_file(path, mode, p[4], p + 7 + path_length, n - 7 - path_length);
+    act_as_agent(0);
+    send_ack(id, failed, 0);
 }
 
-/* offset u64, most u32, path.  Answers with id, errno, size of the file u64, bytes. */
+/* offset u64, most u32, flags u8, path.  Answers with id, errno, size of the file u64, bytes. */
 void handle_read(uint32_t id, char *p, size_t n) {
     uint64_t offset, size = 0;
     uint32_t most;
     char path[PATH_MOST + 1];
     struct stat s;
     ssize_t got = 0;
-    if (n < 12 || n - 12 > PATH_MOST) leave(BYE_PROTOCOL);
+    if (n < 13 || n - 13 > PATH_MOST) leave(BYE_PROTOCOL);
     memcpy(&offset, p, 8), memcpy(&most, p + 8, 4);
-    take_path(path, p, n, (uint16_t)(n - 12), 12);
+    take_path(path, p, n, (uint16_t)(n - 13), 13);
     if (most > MAX_FRAME / 2) most = MAX_FRAME / 2;
     char *at = reserve(16 + most);
     if (!at) { send_ack(id, ENOBUFS, 0); return; }
+    act_as_agent(p[12] & AS_AGENT);
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
     int32_t failed = fd < 0 ? errno : not_plain(fd);
+    act_as_agent(0);
     if (!failed && fstat(fd, &s) == 0) {
         size = (uint64_t)s.st_size;
         got = pread(fd, at + 16, most, (off_t)offset);

@@ -7,6 +7,9 @@
  * It also refuses new namespaces and mounts, and the calls that an engine's own filter allows together with them: in a
  * container whose PID 1 may mount (mounts.c) that filter lets everyone try, and in a user namespace of its own a process
  * would have every capability.
+ *
+ * A filter needs SYS_ADMIN, or no_new_privs, with which sudo and other set-user-ID programs do not work: a process of
+ * another user than root goes without it where PID 1 has SYS_ADMIN.
  */
 #include "init.h"
 #include <linux/audit.h>
@@ -117,7 +120,7 @@ static void refuse_namespaces_and_mounts(const struct abi *abi) {
     give(SECCOMP_RET_ALLOW);
 }
 
-void guard_pid_1(void) {
+void guard_pid_1(int keeps_setuid) {
     length = 0;
     load(offsetof(struct seccomp_data, arch));
     for (size_t i = 0; i < sizeof ABIS / sizeof *ABIS; i++) {
@@ -132,6 +135,7 @@ void guard_pid_1(void) {
     }
     give(SECCOMP_RET_ALLOW);
     struct sock_fprog filter = {length, code};
+    if (keeps_setuid && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0) return;
     prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
     prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter); /* a kernel without seccomp lacks only this protection */
 }

@@ -16,7 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { PROTOCOL = 7, HEADER = 5, MAX_FRAME = 1 << 20, CHUNK = 64 << 10, SLOTS = 32, MAIN_SLOT = 0, PATH_MOST = 4096 };
+enum { PROTOCOL = 8, HEADER = 5, MAX_FRAME = 1 << 20, CHUNK = 64 << 10, SLOTS = 32, MAIN_SLOT = 0, PATH_MOST = 4096 };
 enum { DIED_BY_ITSELF = 0, DIED_INTERRUPTED = 1, DIED_SPURIOUS_STATUS = 2, DIED_NO_FORK = 3 };
 enum { BYE_QUIT = 0, BYE_DEADLINE = 1, BYE_PROTOCOL = 2 };
 
@@ -69,6 +69,22 @@ enum whose { OF_AGENT, OF_TESTS };
 
 void drop_capabilities(enum whose whose); /* in a child, before its exec */
 
+/* ---- user.c ---- */
+
+enum { GROUPS_MOST = 64 };
+
+struct user {
+    uint32_t uid, gid;
+    uint16_t group_count;
+    gid_t groups[GROUPS_MOST];
+};
+
+size_t take_user(struct user *to, const char *p, size_t n);
+const struct user *agent_user(void);
+void handle_agent_user(uint32_t id, const char *p, size_t n);
+void become_user(enum whose whose, const struct user *user, int output); /* in a child, before its exec */
+void act_as_agent(int begins);
+
 /* ---- slot.c: shells and terminals ---- */
 
 enum kind { FREE, SHELL, TERMINAL };
@@ -98,6 +114,7 @@ extern struct slot slots[SLOTS];
 
 int slots_begin(const char *workdir); /* −1 without /dev/null */
 int open_shell(struct slot *s);
+int restart_idle_shells(void);
 void open_terminal(uint32_t id, struct slot *s, uint16_t rows, uint16_t columns, char **argv, char **envp, char *cwd);
 void run_command(uint32_t id, struct slot *s, const char *command, size_t length);
 void type_into(uint32_t id, struct slot *s, const char *data, size_t length);
@@ -109,7 +126,7 @@ void await_status(void);
 void slot_died(struct slot *s, int status);
 void close_slot(struct slot *s);
 void tell_slots(void);
-void become_ordinary(enum whose whose, int in, int out); /* in < 0: nothing to read */
+void become_ordinary(enum whose whose, const struct user *user, int in, int out); /* in < 0: nothing to read */
 int32_t exit_code(int status);
 void close_fd(int *fd);
 
@@ -142,7 +159,7 @@ int has_private_folders(void);
 
 /* ---- guard.c ---- */
 
-void guard_pid_1(void); /* in a child, before its exec */
+void guard_pid_1(int keeps_setuid); /* in a child, before its exec */
 
 /* ---- kill.c ---- */
 

@@ -146,6 +146,7 @@ void handle_frame(char type, char *payload, size_t length) {
     case 'K': kill_all(id); break;
     case 'G': start_child(id, p, n); break;
     case 'M': handle_private_folders(id, p, n); break;
+    case 'U': handle_agent_user(id, p, n); break;
     case 'Q': leave(BYE_QUIT); break;
     case 'D':
         if (n != 4) leave(BYE_PROTOCOL);
@@ -193,13 +194,16 @@ static const char *const defaults[][2] = {
     {"HOME", "/root"}, {"LANG", "C.UTF-8"}, {"TERM", "dumb"}, {"PAGER", "cat"},
 };
 
-/* `localhost` in a container without a network, for which the daemon writes no hosts file. */
+/* Names in a container without a network, for which the daemon writes no hosts file: `localhost` and its own. */
 static void name_loopback(void) {
-    static const char table[] = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n";
+    char name[256] = "", table[512];
     struct stat st;
     int fd = open("/etc/hosts", O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0) return;
-    if (!fstat(fd, &st) && S_ISREG(st.st_mode) && !st.st_size) write(fd, table, sizeof table - 1);
+    gethostname(name, sizeof name - 1);
+    int n = snprintf(table, sizeof table,
+                     "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n127.0.1.1\t%s\n", name);
+    if (!fstat(fd, &st) && S_ISREG(st.st_mode) && !st.st_size) write(fd, table, (size_t)n);
     close(fd);
 }
 

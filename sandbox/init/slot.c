@@ -52,7 +52,7 @@ static uint64_t ticks_now(void) { return now_ns() / (1000000000u / (uint64_t)sys
 
 /* In a child: restore default signals, start a session, become the first choice of the OOM killer, and close PID 1's
    streams.  It becomes dumpable only by its exec: until then it has PID 1's descriptors and memory. */
-void become_ordinary(enum whose whose, int in, int out) {
+void become_ordinary(enum whose whose, const struct user *user, int in, int out) {
     if (dup2(in < 0 ? null_fd : in, 0) < 0 || dup2(out, 1) < 0 || dup2(out, 2) < 0) _exit(127);
     for (int each = 1; each < NSIG; each++) signal(each, SIG_DFL);
     sigset_t none;
@@ -64,8 +64,9 @@ void become_ordinary(enum whose whose, int in, int out) {
         if (write(score, "500", 3) != 3) { /* only a preference */ }
         close(score);
     }
+    guard_pid_1(user->uid != 0);
     drop_capabilities(whose);
-    guard_pid_1();
+    become_user(whose, user, out);
 }
 
 /* One read of output into a frame.  Returns what read() returned. */
@@ -129,7 +130,7 @@ int open_shell(struct slot *s) {
     }
     pid_t pid = fork();
     if (pid == 0) {
-        become_ordinary(OF_AGENT, -1, s->output_write_fd);
+        become_ordinary(OF_AGENT, agent_user(), -1, s->output_write_fd);
         int c = fcntl(command[0], F_DUPFD_CLOEXEC, 200), t = fcntl(status[1], F_DUPFD_CLOEXEC, 200);
         dup2(c, COMMAND_FD);
         dup2(t, STATUS_FD);
@@ -147,6 +148,19 @@ int open_shell(struct slot *s) {
     s->pid = pid, s->command_fd = command[1], s->status_fd = status[0];
     s->died_because = DIED_BY_ITSELF;
     return 0;
+}
+
+/* Replace each shell that runs no command by a new one in the same directory, without telling the client. */
+int restart_idle_shells(void) {
+    int failed = 0;
+    for (struct slot *s = slots; s < slots + SLOTS; s++) {
+        if (s->kind != SHELL || !s->pid || s->pending) continue;
+        kill(s->pid, SIGKILL);
+        while (waitpid(s->pid, NULL, 0) < 0 && errno == EINTR) {}
+        forget_process(s);
+        failed |= open_shell(s);
+    }
+    return failed;
 }
 
 /* The master is opened by name, the other end by the kernel: the agent's changes to /dev/pts do not matter. */
@@ -168,7 +182,7 @@ void open_terminal(uint32_t id, struct slot *s, uint16_t rows, uint16_t columns,
     if (other < 0) { send_ack(id, errno, 0); spool_end(&s->spool); return; }
     pid_t pid = fork();
     if (pid == 0) {
-        become_ordinary(OF_AGENT, other, other);
+        become_ordinary(OF_AGENT, agent_user(), other, other);
         ioctl(0, TIOCSCTTY, 0);
         if (chdir(cwd) < 0 && chdir("/") < 0) _exit(127);
         for (; *envp; envp++) putenv(*envp);

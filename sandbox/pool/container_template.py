@@ -6,7 +6,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 
-from sandbox.capabilities import BASE_CAPABILITIES, LIVE_TEST_CAPABILITIES
+from sandbox.capabilities import BASE_CAPABILITIES, PID_1_CAPABILITIES
 from sandbox.docker import owner
 from sandbox.docker.container_spec import ContainerLimits, ContainerSpec
 from sandbox.docker.labels import EXPIRES_LABEL, OWNER_LABEL, POOL_LABEL, POOL_PROCESS_LABEL, RUN_LABEL
@@ -17,9 +17,10 @@ from sandbox.networking.task_services import ContainerNetwork
 from sandbox.pool.disk_bound import DiskBound
 from sandbox.pool.settings import PoolSettings
 from sandbox.pool.warm_sandboxes import ContainerKind
+from sandbox.session.users import names_root
 from sandbox.tasks.task import GradingLevel, Task
 
-_NO_SERVICES = ContainerNetwork()
+NO_SERVICES = ContainerNetwork()
 
 
 class ContainerTemplate:
@@ -35,9 +36,12 @@ class ContainerTemplate:
         self.live_restore = False
         """True if containers outlive their daemon, which then does not remove ended ones."""
 
-    def container_kind(self, task: Task, image: str, network: ContainerNetwork = _NO_SERVICES) -> ContainerKind:
-        """Return the kind of container that a task needs."""
-        of_pid_1 = LIVE_TEST_CAPABILITIES if task.grading is GradingLevel.LIVE else ()
+    def container_kind(
+        self, task: Task, image: str, image_user: str = "", network: ContainerNetwork = NO_SERVICES
+    ) -> ContainerKind:
+        """Return the kind of container that a task needs; ``image_user``: the image's USER."""
+        has_users = not all(names_root(each or image_user) for each in (task.agent_user, task.tests_user))
+        of_pid_1 = PID_1_CAPABILITIES if has_users or task.grading is GradingLevel.LIVE else ()
         return ContainerKind(
             image,
             task.workdir,
@@ -45,6 +49,7 @@ class ContainerTemplate:
             tuple(sorted({**network.env, **task.env, **task.agent_env}.items())),
             (*BASE_CAPABILITIES, *of_pid_1, *sorted(set(task.capabilities))),
             network.network,
+            image_user,
         )
 
     def container_spec(self, kind: ContainerKind, lifetime_s: float) -> ContainerSpec:
@@ -61,6 +66,7 @@ class ContainerTemplate:
             network=kind.network,
             resolves_public_names=kind.network == SHARED_NETWORK,
             capabilities=kind.capabilities,
+            image_user=kind.image_user,
         )
 
     def labels(self, lifetime_s: float) -> Mapping[str, str]:

@@ -31,9 +31,9 @@ from sandbox.errors import SandboxLost, SandboxStartError
 from sandbox.host_record import SandboxHost, current_host
 from sandbox.images.store import ImageSettings, ImageStore
 from sandbox.networking.networks import NO_NETWORK, BuildNetworkContainer, SandboxNetworks
-from sandbox.networking.task_services import TaskServices, is_single_container
+from sandbox.networking.task_services import ContainerNetwork, TaskServices, is_single_container
 from sandbox.pool.cleanup import PoolCleanup
-from sandbox.pool.container_template import ContainerTemplate
+from sandbox.pool.container_template import NO_SERVICES, ContainerTemplate
 from sandbox.pool.disk_bound import DiskBound, probe_disk_bound
 from sandbox.pool.disk_watch import DiskWatch
 from sandbox.pool.heartbeat import SessionHeartbeat
@@ -72,6 +72,7 @@ class SandboxPool:
         self._task_services: TaskServices | None = None
         self._open = AsyncExitStack()
         self._closed = self._failed = self._swept = 0
+        self._image_users: dict[str, str] = {}
 
     async def __aenter__(self) -> Self:
         open_files.raise_open_file_limit()
@@ -149,13 +150,13 @@ class SandboxPool:
     ) -> tuple[SandboxSession, ContainerKind]:
         """Open a session that ends with ``stack``."""
         image = await stack.enter_async_context(self.images.reserve(task))
-        kind = self._template.container_kind(task, image)
+        kind = await self._kind_for(task, image)
         session = await self._warm_pool.take_warm(kind) if is_single_container(task) else None
         if session is None:
             await self._warm_pool.acquire_slot()
             stack.callback(self._warm_pool.release_slot)
             network = await stack.enter_async_context(self.task_services.started_for(task, lifetime_s))
-            kind = self._template.container_kind(task, image, network)
+            kind = await self._kind_for(task, image, network)
             session = await self._warm_pool.start_sandbox(kind, lifetime_s)
         else:
             stack.callback(self._warm_pool.release_slot)
@@ -166,6 +167,12 @@ class SandboxPool:
             self._failed += 1
             raise
         return session, kind
+
+    async def _kind_for(self, task: Task, image: str, network: ContainerNetwork = NO_SERVICES) -> ContainerKind:
+        """Return the kind of container for a task; each image's USER is read once."""
+        if image not in self._image_users:
+            self._image_users[image] = (await self.engine.image_config(image)).user
+        return self._template.container_kind(task, image, self._image_users[image], network)
 
     async def adopt(self, container: str, task: Task, deadline_s: float | None = None) -> SandboxSession:
         """Take over a running container of this pool whose process has died, with its services and network; its
@@ -183,9 +190,9 @@ class SandboxPool:
                 image = await stack.enter_async_context(self.images.keep(task))
                 network = await stack.enter_async_context(self.task_services.adopted_for(task, container))
                 session = await SandboxSession.adopt(self.engine, container, task.workdir)
-                session.spec = self._template.container_spec(
-                    self._template.container_kind(task, image, network), lifetime_s
-                )  # so it can be copied and graded
+                kind = await self._kind_for(task, image, network)
+                session.spec = self._template.container_spec(kind, lifetime_s)  # so it can be copied and graded
+                await session.find_users(task)
                 await self._begin(session, task, lifetime_s, stack)
                 self._sessions[session] = stack.pop_all()
         except (DockerEngineError, SandboxStartError) as error:
@@ -210,6 +217,8 @@ class SandboxPool:
             copy = await SandboxSession.start(self.engine, like, session.shell.cwd, limits)
             stack.push_async_callback(self.engine.remove, copy.container)  # an image in use cannot be removed
             copy.workdir = session.workdir
+            copy.tests_user = session.tests_user
+            await copy.set_agent_user(session.agent_user)
             await self._begin(copy, Task("fork", ""), lifetime_s, stack)
             self._sessions[copy] = stack.pop_all()
         return copy
@@ -247,7 +256,7 @@ class SandboxPool:
         if not is_single_container(task):
             return
         async with self.images.reserve(task) as image:
-            self._warm_pool.refill(self._template.container_kind(task, image), count)
+            self._warm_pool.refill(await self._kind_for(task, image), count)
             await self._warm_pool.wait_until_filled()
 
     def wait_s(self) -> float:

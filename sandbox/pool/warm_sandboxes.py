@@ -26,6 +26,8 @@ class ContainerKind:
     env: tuple[tuple[str, str], ...] = ()
     capabilities: tuple[str, ...] = BASE_CAPABILITIES
     network: str = NO_NETWORK
+    image_user: str = ""
+    """The image's USER; empty for root."""
 
 
 class WarmSandbox(NamedTuple):

@@ -12,6 +12,7 @@ from sandbox.errors import SandboxDestroyed, SandboxLost
 from sandbox.session.init_connection import init_requests, wire
 from sandbox.session.init_connection.connection import ANSWER_S, InitConnection
 from sandbox.session.init_connection.init_messages import ChildExit, ChildOutput
+from sandbox.session.init_connection.init_requests import ROOT, ProcessUser
 
 
 class _Listener:
@@ -50,6 +51,7 @@ async def collect_child_output(
     env: Mapping[str, str],
     limit_s: float,
     most_bytes: float = math.inf,
+    user: ProcessUser = ROOT,
 ) -> tuple[ChildExit | None, bytes]:
     """Run a child and return how it ended, with its output.
 
@@ -62,7 +64,7 @@ async def collect_child_output(
         output.extend(data)
         return len(output) <= most_bytes
 
-    end = await run_child_process(connection, argv, take, env=env, limit_s=limit_s)
+    end = await run_child_process(connection, argv, take, env=env, limit_s=limit_s, user=user)
     return end, bytes(output)
 
 
@@ -74,8 +76,9 @@ async def run_child_process(
     env: Mapping[str, str],
     limit_s: float,
     cwd: str = "/",
+    user: ProcessUser = ROOT,
 ) -> ChildExit | None:
-    """Run a child and return how it ended.
+    """Run a child of ``user`` and return how it ended.
 
     Returns None when it exceeded ``limit_s`` or when ``accept_output``, which receives its output as it comes, returned
     False. Then, and when this is cancelled, the child is dead, but processes that it started may live. A session has
@@ -86,7 +89,7 @@ async def run_child_process(
     connection.set_child_listener(child)
     try:
         with connection.request_expecting_refusal(
-            lambda n: init_requests.child_frame(n, cwd, argv, env), child.on_refused
+            lambda n: init_requests.child_frame(n, cwd, argv, env, user), child.on_refused
         ) as child.number:
             await _wait_for_child(connection, child, limit_s)
             if child.enough:

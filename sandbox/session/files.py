@@ -19,7 +19,7 @@ from sandbox.errors import SandboxLost
 from sandbox.session.child_process import collect_child_output
 from sandbox.session.init_connection import init_requests, wire
 from sandbox.session.init_connection.connection import ANSWER_S, InitConnection
-from sandbox.session.init_connection.init_requests import WriteFlag
+from sandbox.session.init_connection.init_requests import ROOT, FileFlag, ProcessUser
 
 MAX_FILE_BYTES = 16 << 20
 MAX_TREE_BYTES = 64 << 20
@@ -40,26 +40,28 @@ def _put(
     data: bytes,
     *,
     mode: int = 0o644,
-    flags: WriteFlag = WriteFlag.NONE,
+    flags: FileFlag = FileFlag.NONE,
 ) -> list[int]:
     """Send one file without waiting. Returns the ids of requests to await with
     :meth:`InitConnection.wait_acknowledged`."""
     requests: list[int] = []
     for at in range(0, max(len(data), 1), wire.FILE_CHUNK_BYTES):
         chunk = data[at : at + wire.FILE_CHUNK_BYTES]
-        how = flags if at == 0 else WriteFlag.APPEND
+        how = flags if at == 0 else FileFlag.APPEND | (flags & FileFlag.AS_AGENT)
         requests.append(
             connection.request(lambda n, c=chunk, h=how: init_requests.write_frame(n, path, c, mode=mode, flags=h))
         )
     return requests
 
 
-async def write_files(connection: InitConnection, contents: Mapping[str, bytes], *, mode: int = 0o644) -> None:
+async def write_files(
+    connection: InitConnection, contents: Mapping[str, bytes], *, mode: int = 0o644, flags: FileFlag = FileFlag.NONE
+) -> None:
     """Write files and the folders above them. A path that ends in ``/`` creates a folder.
 
     Raises OSError with the container's errno, ValueError for an invalid path, SandboxLost, SandboxDestroyed.
     """
-    requests = [(path, _put(connection, path, data, mode=mode)) for path, data in contents.items()]
+    requests = [(path, _put(connection, path, data, mode=mode, flags=flags)) for path, data in contents.items()]
     failed = [(error, path) for path, sent in requests if (error := await _written(connection, sent))]
     for error, path in failed:
         raise OSError(error, os.strerror(error), path)
@@ -71,7 +73,7 @@ async def replace_path(
     data: bytes = b"",
     *,
     mode: int = 0o644,
-    flags: WriteFlag = WriteFlag.REPLACE,
+    flags: FileFlag = FileFlag.REPLACE,
 ) -> None:
     """Replace whatever exists at ``path`` by a file, or by a folder where ``path`` ends in ``/``.
 
@@ -93,7 +95,9 @@ async def _written(connection: InitConnection, requests: Sequence[int]) -> int:
     return next((ack.error for ack in acks if ack.error), 0)
 
 
-async def read_file(connection: InitConnection, path: str, max_bytes: int = MAX_FILE_BYTES) -> bytes:
+async def read_file(
+    connection: InitConnection, path: str, max_bytes: int = MAX_FILE_BYTES, flags: FileFlag = FileFlag.NONE
+) -> bytes:
     """Read a regular file.
 
     Raises OSError with the container's errno (ELOOP for a link, EISDIR, EINVAL for a device or pipe, EPERM in /proc),
@@ -102,7 +106,7 @@ async def read_file(connection: InitConnection, path: str, max_bytes: int = MAX_
     content = bytearray()
     while True:
         try:
-            piece = await connection.read_piece(path, len(content), wire.FILE_CHUNK_BYTES)
+            piece = await connection.read_piece(path, len(content), wire.FILE_CHUNK_BYTES, flags)
         except TimeoutError as error:
             raise SandboxLost(f"PID 1 did not read {path} within {ANSWER_S:.0f} s") from error
         if piece.error:
@@ -115,9 +119,15 @@ async def read_file(connection: InitConnection, path: str, max_bytes: int = MAX_
 
 
 async def read_tree(
-    connection: InitConnection, path: str, *, max_bytes: int = MAX_TREE_BYTES, max_files: int = MAX_TREE_FILES
+    connection: InitConnection,
+    path: str,
+    *,
+    max_bytes: int = MAX_TREE_BYTES,
+    max_files: int = MAX_TREE_FILES,
+    user: ProcessUser = ROOT,
 ) -> dict[str, bytes]:
-    """Read the regular files under a folder, by their paths relative to it. Links, devices and pipes are left out.
+    """Read the regular files under a folder as ``user``, by their paths relative to it. Links, devices and pipes are
+    left out.
 
     The toolchain's own tar packs them in PID 1's child process; the agent cannot have replaced it. It looks up file
     owners, so the agent's /etc/passwd can delay it. Raises FileTooLarge, OSError (ETIME when it takes too long, EIO
@@ -125,7 +135,7 @@ async def read_tree(
     """
     room = max_bytes + max_files * 1024 + (1 << 20)
     end, packed = await collect_child_output(
-        connection, (*_PACK, path), env={}, limit_s=READ_TREE_TIMEOUT_S, most_bytes=room
+        connection, (*_PACK, path), env={}, limit_s=READ_TREE_TIMEOUT_S, most_bytes=room, user=user
     )
     if len(packed) > room:
         raise FileTooLarge(f"{path} has more than {max_bytes} bytes")

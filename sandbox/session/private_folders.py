@@ -5,7 +5,7 @@ keeps the folders that were there, and cannot rename or remove them (``sandbox/i
 or read through PID 1 are those of the private folders. Their content is in memory that the container's limit covers.
 Meanwhile no shell or terminal can be started.
 
-A container provides this if its PID 1 has the :data:`~sandbox.capabilities.LIVE_TEST_CAPABILITIES`.
+A container provides this if its PID 1 has the :data:`~sandbox.capabilities.PID_1_CAPABILITIES`.
 """
 
 from __future__ import annotations

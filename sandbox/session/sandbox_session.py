@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
@@ -18,22 +19,23 @@ from dataclasses import dataclass, replace
 from protocol.errors import InfraError
 from protocol.processes.cancellation import call_with_undo
 from sandbox.docker.container_spec import ContainerSpec
-from sandbox.docker.engine import DockerEngine
+from sandbox.docker.engine import DockerEngine, ImageConfig
 from sandbox.docker.files.loop_disk import mount_loop_disk
-from sandbox.docker.files.user_files import check_user_files
+from sandbox.docker.files.user_files import MAX_USER_FILE_BYTES, USER_FILES, check_user_files
 from sandbox.docker.retry import DockerEngineError
-from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxStartError
+from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxStartError, TaskFault
 from sandbox.session import files
 from sandbox.session.init_connection import init_requests
-from sandbox.session.init_connection.connection import InitConnection
+from sandbox.session.init_connection.connection import ANSWER_S, InitConnection
 from sandbox.session.init_connection.init_command import init_command, init_key
 from sandbox.session.init_connection.init_messages import SlotMessage
-from sandbox.session.init_connection.init_requests import Spool
+from sandbox.session.init_connection.init_requests import FileFlag, Spool
 from sandbox.session.named_session import NamedSession
 from sandbox.session.shell import CommandResult, SandboxShell
 from sandbox.session.slots import SlotTable
 from sandbox.session.task_setup import set_up_task
 from sandbox.session.terminal import PseudoTerminal
+from sandbox.session.users import ContainerUser, UnknownUserError, names_root, resolve_user
 from sandbox.tasks.task import Task
 
 HELLO_TIMEOUT_S = 60.0
@@ -68,6 +70,8 @@ class SandboxSession(InitConnection):
         self.watch_verifier: Callable[[SandboxSession], AbstractContextManager[object]] = nullcontext
         """``with session.watch_verifier(verifier)`` lets the pool's heartbeat and disk watch cover ``verifier`` too."""
         self._slots = SlotTable(self, workdir)
+        self.agent_user = self.tests_user = ContainerUser()
+        """Root, unless the task or its image names another user."""
         self.shell = self._slots.main_shell
         """The shell that exists from the start."""
         self.named_sessions: dict[str, NamedSession] = {}
@@ -127,17 +131,60 @@ class SandboxSession(InitConnection):
         """Prepare the sandbox for its task.  Raises SandboxStartError, and TaskFault when the task is at fault."""
         await set_up_task(self, task, timeout_s)
 
+    # ---- users
+
+    async def become_agent(self, task: Task) -> None:
+        """Find the users of ``task``, and run later commands as the agent's.
+
+        Raises TaskFault for a user that the container does not have, OSError, SandboxLost, SandboxDestroyed.
+        """
+        await self.find_users(task)
+        await self.set_agent_user(self.agent_user)
+
+    async def find_users(self, task: Task) -> None:
+        """Find the users of ``task`` in the container's files; raises as :meth:`become_agent`."""
+        image_user = self.spec.image_user if self.spec else ""
+        agent, tests = task.agent_user or image_user, task.tests_user or image_user
+        if names_root(agent) and names_root(tests):
+            return
+        passwd, group = [await self._read_user_file(each) for each in USER_FILES]
+        try:
+            self.agent_user, self.tests_user = resolve_user(agent, passwd, group), resolve_user(tests, passwd, group)
+        except UnknownUserError as error:
+            raise TaskFault(f"the task's user cannot be used: {error}") from error
+
+    async def set_agent_user(self, user: ContainerUser) -> None:
+        """Run later commands as ``user``, with the user's HOME unless the image or the task gives another one.
+
+        Raises OSError with PID 1's errno, DockerEngineError, SandboxLost, SandboxDestroyed.
+        """
+        self.agent_user = user
+        if user == ContainerUser():
+            return
+        given = {**(await self.image_config()).env, **(self.spec.env if self.spec else {})}
+        home = "" if "HOME" in given else user.home
+        request = self.request(lambda n: init_requests.agent_user_frame(n, user.process, home))
+        if error := (await self.wait_acknowledged(request, ANSWER_S)).error:
+            raise OSError(error, os.strerror(error), "the agent's user")
+
+    async def _read_user_file(self, path: str) -> str:
+        """Return the text of a user file; empty if there is none."""
+        try:
+            return (await files.read_file(self, path, MAX_USER_FILE_BYTES)).decode(errors="replace")
+        except FileNotFoundError:
+            return ""
+
     @property
     def memory_bytes(self) -> int | None:
         """The container's memory limit; None if its specification is unknown."""
         return self.spec.limits.memory_bytes if self.spec is not None else None
 
-    async def image_environment(self) -> Mapping[str, str]:
-        """Return the variables that the task's image sets for every process; none if the image is unknown.
+    async def image_config(self) -> ImageConfig:
+        """Return what the task's image says of its processes; nothing if the image is unknown.
 
         Raises DockerEngineError.
         """
-        return await self.engine.image_environment(self.spec.task_image) if self.spec else {}
+        return await self.engine.image_config(self.spec.task_image) if self.spec else ImageConfig({}, "")
 
     # ---- shells, terminals and files
 
@@ -174,18 +221,19 @@ class SandboxSession(InitConnection):
         self._slots.close(used)
 
     async def write_files(self, contents: Mapping[str, bytes], *, mode: int = 0o644) -> None:
-        """Write files and the folders above them; see :func:`sandbox.session.files.write_files`."""
-        await files.write_files(self, contents, mode=mode)
+        """Write the agent's files and the folders above them; see :func:`sandbox.session.files.write_files`."""
+        await files.write_files(self, contents, mode=mode, flags=FileFlag.AS_AGENT)
 
     async def read_file(self, path: str, max_bytes: int = files.MAX_FILE_BYTES) -> bytes:
-        """Read a regular file; see :func:`sandbox.session.files.read_file`."""
-        return await files.read_file(self, path, max_bytes)
+        """Read a regular file as the agent's user; see :func:`sandbox.session.files.read_file`."""
+        return await files.read_file(self, path, max_bytes, FileFlag.AS_AGENT)
 
     async def read_tree(
         self, path: str, *, max_bytes: int = files.MAX_TREE_BYTES, max_files: int = files.MAX_TREE_FILES
     ) -> dict[str, bytes]:
-        """Read the regular files below a folder; see :func:`sandbox.session.files.read_tree`."""
-        return await files.read_tree(self, path, max_bytes=max_bytes, max_files=max_files)
+        """Read the regular files below a folder as the agent's user; see :func:`sandbox.session.files.read_tree`."""
+        user = self.agent_user.process
+        return await files.read_tree(self, path, max_bytes=max_bytes, max_files=max_files, user=user)
 
     def handle(self, message: SlotMessage) -> None:
         """Pass a message of PID 1 on to its shell or terminal."""

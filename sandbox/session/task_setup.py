@@ -22,12 +22,16 @@ class NewSandbox(Protocol):
 
     async def run(self, command: str, timeout_s: float) -> CommandResult: ...
 
+    async def become_agent(self, task: Task) -> None:
+        """Run later commands as the agent's user. Raises TaskFault for a user that does not exist."""
+        ...
+
 
 async def set_up_task(sandbox: NewSandbox, task: Task, timeout_s: float) -> None:
-    """Write the task's files, run its setup script in a subshell for at most ``timeout_s``, and wait until its health
-    check succeeds.
+    """Prepare a sandbox: write the task's files and run its setup script in a subshell for at most ``timeout_s``, both
+    as root, and wait until its health check succeeds as the agent's user.
 
-    Raises SandboxStartError; TaskFault when the script or the check fails.
+    Raises SandboxStartError; TaskFault when the script or the check fails, or a user does not exist.
     """
     try:
         if task.log_folders:
@@ -36,6 +40,7 @@ async def set_up_task(sandbox: NewSandbox, task: Task, timeout_s: float) -> None
             await sandbox.write_files(task.files)
         if task.setup.strip():
             _check_setup(await sandbox.run(_in_subshell(task.setup), timeout_s), timeout_s)
+        await sandbox.become_agent(task)
         if task.healthcheck is not None:
             await _wait_until_healthy(sandbox, task.healthcheck)
     except (OSError, TimeoutError, SandboxDestroyed, SandboxLost) as error:

@@ -215,6 +215,11 @@ class Task:
     """Environment variables that override ``env`` for the tests alone."""
     solution_env: dict[str, str] = field(default_factory=dict[str, str])
     """Environment variables of the oracle."""
+    agent_user: str = ""
+    """User of the agent's processes, as in Docker: a name or a number, with ``:group`` or without; empty for the
+    image's own."""
+    tests_user: str = ""
+    """User of the tests; empty for the image's own."""
     healthcheck: TaskHealthcheck | None = None
     """Must succeed before the agent starts."""
     capabilities: tuple[Capability, ...] = ()

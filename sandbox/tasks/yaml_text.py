@@ -8,31 +8,35 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import yaml
 
-try:
-    from yaml import CSafeDumper as _Dumper
-    from yaml import CSafeLoader as _Loader
-except ImportError:  # a PyYAML without libyaml
+if TYPE_CHECKING:
     from yaml import SafeDumper as _Dumper
     from yaml import SafeLoader as _Loader
+else:  # without libyaml, PyYAML has only the slow ones
+    _Dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+    _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 _MAX_DEPTH = 100
 _MAX_GROWTH = 1 << 20
 """Maximum characters by which aliases may make a text longer."""
 
 
+class YamlLoader(_Loader):
+    """Reads nothing but texts, numbers, truth values, dates, lists and mappings."""
+
+
 class YamlError(ValueError):
     """The text is not YAML; the message is one line."""
 
 
-def parse_yaml(text: str) -> object:
+def parse_yaml(text: str, loader: type[YamlLoader] = YamlLoader) -> object:
     """Parse YAML.  Raises YamlError, also for duplicate keys, unbounded aliases and deep nesting."""
     try:
         _check(text)
-        return yaml.load(text, Loader=_Loader)
+        return yaml.load(text, Loader=loader)  # noqa: S506  a safe one
     except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that does not exist
         raise YamlError(" ".join(str(error).split())) from error
 
@@ -66,7 +70,7 @@ def _check(text: str) -> None:
     """Raise YamlError if the text exceeds a limit or repeats a key."""
     open_collections = [_OpenCollection()]
     sizes: dict[str | None, int] = {}
-    events = cast("Iterator[yaml.Event]", yaml.parse(text, Loader=_Loader))  # pyright: ignore[reportUnknownMemberType]  untyped there
+    events = cast("Iterator[yaml.Event]", yaml.parse(text, Loader=YamlLoader))  # pyright: ignore[reportUnknownMemberType]  untyped there
     for event in events:
         match event:
             case yaml.MappingStartEvent() | yaml.SequenceStartEvent():

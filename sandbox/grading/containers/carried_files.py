@@ -18,6 +18,7 @@ from sandbox.grading.containers.container_calls import ArchiveTooLargeError, rea
 from sandbox.grading.containers.container_paths import clear_paths
 from sandbox.grading.containers.transfer import freeze_agent, retry_transfer
 from sandbox.grading.isolation.environment import TESTS_DIR
+from sandbox.session.files import write_files
 from sandbox.session.sandbox_session import SandboxSession
 from sandbox.tasks.file_tree import is_within
 
@@ -118,7 +119,7 @@ async def unpack_files(
     await clear_paths(test_session, paths)
     try:
         above = {posixpath.dirname(path) for path, _ in found} - {"/"}
-        await test_session.write_files({f"{each}/": b"" for each in above}, mode=0o755)
+        await write_files(test_session, {f"{each}/": b"" for each in above}, mode=0o755)
     except OSError as error:
         raise SandboxStartError(f"no room for the agent's files in a second container: {error}") from error
     await retry_transfer(unpack, works)

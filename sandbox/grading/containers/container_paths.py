@@ -1,4 +1,4 @@
-"""Resolves and clears paths in a container in which no process of the agent runs."""
+"""Resolves, clears and hands over paths in a container in which no process of the agent runs."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from sandbox.docker.retry import Json
 from sandbox.errors import SandboxStartError
 from sandbox.session.child_process import collect_child_output
+from sandbox.session.init_connection.init_requests import ROOT, ProcessUser
 from sandbox.session.sandbox_session import SandboxSession
 from sandbox.toolchain.in_container.layout import BUSYBOX, TOOLS
 
@@ -35,12 +36,24 @@ async def clear_paths(test_session: SandboxSession, paths: Sequence[str]) -> Non
     await _run_script(test_session, _CLEAR, paths)
 
 
-async def _run_script(test_session: SandboxSession, script: str, paths: Sequence[str]) -> bytes:
+async def touch(test_session: SandboxSession, path: str, user: ProcessUser) -> None:
+    """Make an empty file as ``user``, with the folders above it. Raises like :func:`resolve_paths`."""
+    await _run_script(test_session, 'mkdir -p "${1%/*}" && : > "$1"', (path,), user)
+
+
+async def give_paths(test_session: SandboxSession, paths: Sequence[str], user: ProcessUser) -> None:
+    """Make ``user`` the owner of the paths and of all below them. Raises like :func:`resolve_paths`."""
+    await _run_script(test_session, f'chown -Rh {user.uid}:{user.gid} -- "$@"', paths)
+
+
+async def _run_script(
+    test_session: SandboxSession, script: str, paths: Sequence[str], user: ProcessUser = ROOT
+) -> bytes:
     if not paths:
         return b""
     argv = (BUSYBOX, "sh", "-c", f"{script} 2>&-", "sh", *paths)
     try:
-        end, output = await collect_child_output(test_session, argv, env={"PATH": TOOLS}, limit_s=_LIMIT_S)
+        end, output = await collect_child_output(test_session, argv, env={"PATH": TOOLS}, limit_s=_LIMIT_S, user=user)
     except OSError as error:
         raise SandboxStartError(f"the toolchain's shell does not start in a clean container: {error}") from error
     if end is None:

@@ -31,6 +31,7 @@ async def open_second_container(
     """Start a container of ``spec`` and remove it when the block ends."""
     life = SETUP_TIMEOUT_S + test_timeout_s + SPARE_S
     test_session = await SandboxSession.start(session.engine, spec, task.workdir, SessionLimits(life, life))
+    test_session.tests_user = session.tests_user
     try:
         with session.watch_verifier(test_session):
             yield test_session

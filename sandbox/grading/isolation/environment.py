@@ -5,8 +5,8 @@ then those for the phase's network; then those by which the toolchain's programs
 its author's, but the files that they name may be the agent's. So tests that run on the toolchain's programs
 (:attr:`~sandbox.grading.isolation.decision.Isolation.TOOLCHAIN`) do not get variables that make the shell, the loader,
 libc, OpenSSL, Python, pytest or uv load, run or look for other files, nor those that glibc drops for privileged
-programs.  HOME is root's there, because the toolchain writes in it what scripts source.  Tests that run on the image's
-programs get everything.
+programs.  HOME is that of the tests' user there, because the toolchain writes in it what scripts source.  Tests that
+run on the image's programs get everything.
 """
 
 from __future__ import annotations
@@ -47,17 +47,19 @@ def build_test_environment(
     isolation: Isolation,
     folders: Collection[str] = (),
     *,
+    home: str = _DEFAULTS["HOME"],
     offline: bool,
 ) -> dict[str, str]:
     """Return the tests' environment.
 
-    ``network``: variables for the phase's network; ``folders`` hold modules that tests may import; the others as for
+    ``network``: variables for the phase's network; ``folders`` hold modules that tests may import; ``home``: HOME of
+    the tests' user, unless the image or the task gives another one; the others as for
     :func:`~sandbox.toolchain.in_container.layout.verify_environment`.
     """
     given = {**image, **task}
     if isolation is Isolation.TOOLCHAIN:
         given = {name: given[name] for name in given.keys() - withheld_variables(given)}
-    found = {**_DEFAULTS, **given}
+    found = {**_DEFAULTS, "HOME": home, **given}
     ours_first = isolation is Isolation.TOOLCHAIN
     tools = verify_environment(found["PATH"], TESTS_DIR, ours_first=ours_first, offline=offline)
     if ours_first:

@@ -28,6 +28,7 @@ from sandbox.providers.daytona.shell import DaytonaShell
 from sandbox.providers.plugins import ProviderOptions
 from sandbox.session.shell import CommandResult
 from sandbox.session.task_setup import set_up_task
+from sandbox.session.users import names_root
 from sandbox.tasks.task import GradingLevel, ImageBuild, NetworkMode, Task
 
 _CREATE_S, _SETUP_S = 600.0, 300.0
@@ -93,6 +94,7 @@ class DaytonaProvider:
             "services": bool(task.services),
             f"grading at '{task.grading}'": task.grading is not GradingLevel.SAME,
             "capabilities": bool(task.capabilities),
+            "a user other than root": not (names_root(task.agent_user) and names_root(task.tests_user)),
             "build arguments or a target": task.build is not None and bool(task.build.args or task.build.target),
         }
         if missing := [what for what, needed in needs.items() if needed]:
@@ -186,6 +188,9 @@ class _NewMachine(NamedTuple):
 
     async def run(self, command: str, timeout_s: float) -> CommandResult:
         return await self.shell.run(command, timeout_s)
+
+    async def become_agent(self, task: Task) -> None:
+        """Do nothing: the agent is root."""
 
 
 @asynccontextmanager

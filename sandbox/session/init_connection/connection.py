@@ -37,6 +37,7 @@ from sandbox.session.init_connection.init_messages import (
     SlotState,
     StreamResumed,
 )
+from sandbox.session.init_connection.init_requests import FileFlag
 from sandbox.session.init_connection.resumable_stream import ResumableStream
 
 ANSWER_S = 60.0
@@ -152,9 +153,9 @@ class InitConnection:
             raise StreamProtocolError(f"request {request} was answered with a file")
         return answer
 
-    async def read_piece(self, path: str, offset: int, most: int) -> FileData:
+    async def read_piece(self, path: str, offset: int, most: int, flags: FileFlag = FileFlag.NONE) -> FileData:
         """Read a piece of a file. Raises as :meth:`wait_acknowledged`, and ValueError for an invalid path."""
-        request = self.request(lambda n: init_requests.read_frame(n, path, offset, most))
+        request = self.request(lambda n: init_requests.read_frame(n, path, offset, most, flags))
         answer = await self._answer(request, ANSWER_S)
         if isinstance(answer, InitAck):  # no room for it in PID 1's queue
             return FileData(request, answer.error, 0, b"")

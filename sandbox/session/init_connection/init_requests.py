@@ -8,11 +8,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntFlag
 
-from sandbox.session.init_connection.wire import FRAME_CHECKSUM, FRAME_HEADER, MAIN_SLOT, MAX_COMMAND_BYTES, MAX_ROWS
+from sandbox.session.init_connection.wire import (
+    FRAME_CHECKSUM,
+    FRAME_HEADER,
+    MAIN_SLOT,
+    MAX_COMMAND_BYTES,
+    MAX_GROUPS,
+    MAX_ROWS,
+)
 
 
-class WriteFlag(IntFlag):
-    """Options for writing a file. Links in the last component of the path are never followed."""
+class FileFlag(IntFlag):
+    """Options for a file. Links in the last component of the path are never followed."""
 
     NONE = 0
     APPEND = 1
@@ -24,6 +31,29 @@ class WriteFlag(IntFlag):
     """
     CLEAR = 4
     """Together with REPLACE: empty a folder instead of renaming it."""
+    AS_AGENT = 8
+    """Write, or read, as the agent's user (:func:`agent_user_frame`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessUser:
+    """The numbers by which the kernel knows a user.  Raises ValueError for more than ``MAX_GROUPS`` groups."""
+
+    uid: int = 0
+    gid: int = 0
+    groups: tuple[int, ...] = ()
+    """Supplementary groups."""
+
+    def __post_init__(self) -> None:
+        if len(self.groups) > MAX_GROUPS:
+            raise ValueError(f"a user in {len(self.groups)} groups, more than {MAX_GROUPS}")
+
+    def encode(self) -> bytes:
+        """Encode it for a frame."""
+        return struct.pack(f"<IIH{len(self.groups)}I", self.uid, self.gid, len(self.groups), *self.groups)
+
+
+ROOT = ProcessUser()
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,15 +160,15 @@ def close_frame(request: int, slot: int) -> bytes:
     return _slot_frame(b"C", request, slot)
 
 
-def write_frame(request: int, path: str, data: bytes, *, mode: int = 0o644, flags: WriteFlag = WriteFlag.NONE) -> bytes:
+def write_frame(request: int, path: str, data: bytes, *, mode: int = 0o644, flags: FileFlag = FileFlag.NONE) -> bytes:
     """Write one chunk of a file; a path that ends in ``/`` makes a directory."""
     name = _path(path)
     return _frame(b"W", request, struct.pack("<IBH", mode, flags, len(name)) + name + data)
 
 
-def read_frame(request: int, path: str, offset: int, most: int) -> bytes:
+def read_frame(request: int, path: str, offset: int, most: int, flags: FileFlag = FileFlag.NONE) -> bytes:
     """Ask for a piece of a regular file; the answer is a :class:`.init_messages.FileData`."""
-    return _frame(b"F", request, struct.pack("<QI", offset, most) + _path(path))
+    return _frame(b"F", request, struct.pack("<QIB", offset, most, flags) + _path(path))
 
 
 def extend_frame(request: int, ms: int) -> bytes:
@@ -151,9 +181,15 @@ def kill_all_frame(request: int) -> bytes:
     return _frame(b"K", request)
 
 
-def child_frame(request: int, cwd: str, argv: Sequence[str], env: Mapping[str, str]) -> bytes:
-    """Start one child with exactly these arguments and this environment."""
-    return _frame(b"G", request, _strings(cwd, argv, env))
+def child_frame(request: int, cwd: str, argv: Sequence[str], env: Mapping[str, str], user: ProcessUser = ROOT) -> bytes:
+    """Start one child of ``user`` with exactly these arguments and this environment."""
+    return _frame(b"G", request, user.encode() + _strings(cwd, argv, env))
+
+
+def agent_user_frame(request: int, user: ProcessUser, home: str) -> bytes:
+    """Make later shells and terminals, and shells that run no command, processes of ``user``; files with ``AS_AGENT``
+    are that user's too.  ``home``: their HOME; empty to leave it as it is."""
+    return _frame(b"U", request, user.encode() + (_path(home) if home else b""))
 
 
 def private_folders_frame(request: int, modes: Mapping[str, int]) -> bytes:

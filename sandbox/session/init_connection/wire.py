@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 
-PROTOCOL = 7
+PROTOCOL = 8
 SLOTS = 32
 """Maximum number of shells and terminals of one session; the first is the shell that exists from the start."""
 MAIN_SLOT = 0
@@ -19,6 +19,8 @@ CHILD_SLOT = 0xFFFF
 MAX_FRAME_BYTES = 1 << 20
 FILE_CHUNK_BYTES = 256 << 10
 MAX_COMMAND_BYTES = MAX_FRAME_BYTES - 1024
+MAX_GROUPS = 64
+"""Maximum number of supplementary groups of a user."""
 MAX_ROWS = 1000
 """Maximum number of rows, and of columns, of a terminal."""
 NONCE_BYTES = 16

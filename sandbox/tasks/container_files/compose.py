@@ -18,11 +18,12 @@ from sandbox.tasks.container_files.compose_schema import (
     ComposeService,
     ComposeSideService,
 )
+from sandbox.tasks.container_files.compose_yaml import parse_compose_yaml, scalar_text
 from sandbox.tasks.container_files.variables import substitute_variables
 from sandbox.tasks.file_tree import FileTree
 from sandbox.tasks.problems import TaskProblems
 from sandbox.tasks.task import Capability, TaskService
-from sandbox.tasks.yaml_text import YamlError, parse_yaml
+from sandbox.tasks.yaml_text import YamlError
 
 HARNESS_FOLDER = "/harness/"
 """Prefix of the harness's own host paths: a volume from there is ignored."""
@@ -44,6 +45,7 @@ class ComposeFacts:
     cpus: float | None = None
     pids: int | None = None
     capabilities: tuple[Capability, ...] = ()
+    user: str = ""
     offline: bool = False
     """The agent's service has no network."""
     services: tuple[TaskService, ...] = ()
@@ -60,7 +62,7 @@ def read_compose_file(
     if not name:
         return None
     try:
-        raw: object = parse_yaml(problems.read_text(tree, name))
+        raw: object = parse_compose_yaml(problems.read_text(tree, name))
     except YamlError as error:
         problems.add(f"{name} is not readable YAML", str(error))
         return None
@@ -123,6 +125,7 @@ def _agent(given: ComposeAgentService, where: str, accompanied: bool, problems: 
         given.cpus or limits.cpus,
         given.pids_limit or limits.pids,
         _capabilities(given.cap_add, where, problems),
+        given.user,
         given.network_mode == "none",
     )
 
@@ -202,7 +205,7 @@ def _texts(values: Mapping[str, object], where: str, problems: TaskProblems) -> 
         if value is None:
             problems.add(f"{where}: {key} has no value", "no value is taken from the host's environment")
         else:
-            found[key] = str(value).lower() if isinstance(value, bool) else str(value)
+            found[key] = scalar_text(value)
     return found
 
 

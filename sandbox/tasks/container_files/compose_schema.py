@@ -1,8 +1,8 @@
 """The part of Compose that tasks may use, as a schema. Anything else is a problem of that task, named by its key.
 
 The agent's service (``client`` in Terminal-Bench, ``main`` in Harbor):
-    ``build`` (context, dockerfile, args, target), ``image``, ``environment``, ``working_dir``, ``mem_limit``, ``cpus``,
-    ``pids_limit``, ``deploy.resources.limits``; ``cap_add`` of SYS_CHROOT, SETFCAP and what every sandbox has;
+    ``build`` (context, dockerfile, args, target), ``image``, ``environment``, ``working_dir``, ``user``, ``mem_limit``,
+    ``cpus``, ``pids_limit``, ``deploy.resources.limits``; ``cap_add`` of SYS_CHROOT, SETFCAP and those of any sandbox;
     ``command`` if it only waits (``sleep infinity``); ``volumes`` if they are the harness's own log folders;
     ``network_mode`` ``none`` or ``bridge``.
 Every other service:
@@ -128,6 +128,7 @@ class ComposeService(ComposeSection):
 
 class ComposeAgentService(ComposeService):
     working_dir: Annotated[str, Field(pattern="^/")] = ""
+    user: Annotated[str, Field(coerce_numbers_to_str=True)] = ""
     pids_limit: Pids | None = None
     cap_add: list[str] = Field(default_factory=list[str])
     volumes: list[str] = Field(default_factory=list[str])

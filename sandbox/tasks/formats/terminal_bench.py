@@ -100,6 +100,8 @@ def _read(name: str, tree: FileTree, problems: TaskProblems) -> Task:
         network=OFFLINE if composed.offline else ONLINE,
         grading=suggest_grading(run_tests, tests, instruction),
         env=composed.env,
+        agent_user=composed.user,
+        tests_user=composed.user,
         metadata=to_metadata(
             {k: v for k, v in (described.model_extra or {}).items() if _WRITTEN_IF_UNSAID.get(k) != v}
         ),
@@ -148,6 +150,8 @@ def _write(task: Task) -> dict[str, TreeFile]:
         ],
         "pids_limit": task.pids,
     }
+    if task.agent_user == task.tests_user != "":
+        client["user"] = task.agent_user
     if task.network == OFFLINE and not task.services:
         client["network_mode"] = "none"
     if task.capabilities:

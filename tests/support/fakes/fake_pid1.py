@@ -111,6 +111,6 @@ def _path(kind: str, rest: bytes) -> str:
         case "W":
             return rest[7 : 7 + int.from_bytes(rest[5:7], "little")].decode()
         case "F":
-            return rest[12:].decode()
+            return rest[13:].decode()
         case _:
             return ""

@@ -111,6 +111,8 @@ def tasks(draw: st.DrawFn) -> Task:
         agent_env=draw(variables),
         test_env=draw(variables | st.just({"A": "${B:-c}"})),
         solution_env=draw(variables),
+        agent_user=draw(st.sampled_from(["", "root", "bob", "1000:50"])),
+        tests_user=draw(st.sampled_from(["", "0", "bob"])),
         healthcheck=draw(
             st.none() | st.builds(TaskHealthcheck, lines, limits, limits, limits, limits, st.integers(1, 9))
         ),

@@ -15,8 +15,6 @@ from sandbox.tasks.formats.harbor.schema import (
 )
 from sandbox.tasks.problems import TaskProblems
 
-_ROOT = ("", "root", 0, "0", None)
-
 
 def check_support(described: HarborTask, tree: FileTree, problems: TaskProblems) -> None:
     """Record what cannot be followed as problems, and what cannot matter as remarks."""
@@ -34,9 +32,6 @@ def _unsupported(described: HarborTask, tree: FileTree) -> Iterator[tuple[str, s
     yield from _unsupported_environment(described.environment)
     if described.steps:
         yield "steps", "tasks of several steps are not run"
-    for name, table in (("agent", described.agent), ("verifier", described.verifier)):
-        if table.user not in _ROOT:
-            yield f"{name}.user = {table.user!r}", "everything runs as root"
     yield from _unsupported_verifier(described.verifier, tree)
     separate = is_graded_separately(described.verifier)
     for each in described.artifacts:

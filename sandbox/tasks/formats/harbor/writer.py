@@ -73,6 +73,9 @@ def _tables(task: Task) -> dict[str, Any]:
         environment["healthcheck"] = _healthcheck(task.healthcheck)
     agent: dict[str, Any] = {"timeout_sec": task.agent_timeout_s, **_variables(task.agent_env)}
     verifier: dict[str, Any] = {"timeout_sec": task.test_timeout_s, **_variables(task.test_env)}
+    for table, user in ((agent, task.agent_user), (verifier, task.tests_user)):
+        if user:
+            table["user"] = user
     if task.network.verify is not task.network.agent:
         verifier |= _network(task.network.verify, task.network.allowed_hosts)
     if task.grading is GradingLevel.ARTIFACTS and not task.tests.keys() & TESTS_IMAGE:

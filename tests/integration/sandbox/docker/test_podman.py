@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from sandbox.capabilities import BASE_CAPABILITIES, LIVE_TEST_CAPABILITIES
+from sandbox.capabilities import BASE_CAPABILITIES, PID_1_CAPABILITIES
 from sandbox.docker.container_spec import ContainerSpec
 from sandbox.docker.daemon import engine_answers
 from sandbox.docker.engine import DockerEngine
@@ -110,7 +110,7 @@ async def test_work_is_graded_on_podman_at_every_level(podman: str, docker_engin
         test_timeout_s=60.0,
     )
     for made, score in (("echo 42 > /app/answer", 1.0), ("/.sbx/busybox ln -s /tests/expected /app/answer", 0.0)):
-        of_pid_1 = LIVE_TEST_CAPABILITIES if level is GradingLevel.LIVE else ()
+        of_pid_1 = PID_1_CAPABILITIES if level is GradingLevel.LIVE else ()
         async with opened(podman, docker_engine, of_pid_1) as session:
             await session.run(f"/.sbx/busybox mkdir /app; {made}", 30)
             result = await grade_sandbox(session, task)

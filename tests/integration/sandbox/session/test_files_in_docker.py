@@ -14,7 +14,7 @@ from sandbox.pool.sandbox_pool import SandboxPool
 from sandbox.session import files
 from sandbox.session.child_process import run_child_process
 from sandbox.session.files import FileTooLarge, replace_path
-from sandbox.session.init_connection.init_requests import WriteFlag
+from sandbox.session.init_connection.init_requests import FileFlag
 from sandbox.tasks.task import Task
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
@@ -134,7 +134,7 @@ async def test_a_folder_with_contents_is_moved_aside_even_if_it_belongs_to_the_i
 async def test_a_folder_that_is_to_be_cleared_is_gone_with_all_it_holds(pool: SandboxPool):
     async with pool.acquire(TASK) as session:
         await session.run("mkdir -p t/a/b/c; ln -s / t/a/l; (cd t; seq 6000 | xargs touch)", 10 * S)
-        await replace_path(session, "/app/t/", flags=WriteFlag.REPLACE | WriteFlag.CLEAR)
+        await replace_path(session, "/app/t/", flags=FileFlag.REPLACE | FileFlag.CLEAR)
         assert (await session.run("ls -A t; ls -A; ls -d /etc", S)).output == "t\n/etc\n"
 
 

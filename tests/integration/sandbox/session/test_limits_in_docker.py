@@ -89,7 +89,7 @@ async def test_localhost_is_the_loopback_of_the_container(pool: SandboxPool):
     output = await inside(
         pool, f"{server}; until /.sbx/busybox wget -qO - http://localhost:8000/hosts 2>&-; do :; done"
     )
-    assert output == "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"
+    assert output == "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n127.0.1.1\tsandbox\n"
 
 
 async def test_package_tools_and_other_users_work(pool: SandboxPool):

@@ -19,6 +19,7 @@ from sandbox.docker.retry import DockerEngineError
 from sandbox.errors import SandboxLost, SandboxStartError
 from sandbox.grading.containers import carried_files, grading_container, transfer
 from sandbox.grading.containers.artifacts import ArtifactCopyCancelledError, UnfitArtifactError
+from sandbox.session.users import ContainerUser
 from sandbox.tasks.task import GradingLevel, Task
 
 ARTIFACTS = ("/app",)
@@ -30,6 +31,7 @@ class FakeTestContainer:
     def __init__(self, container: str, spec: ContainerSpec) -> None:
         self.container, self.spec, self.alive = container, spec, True
         self.excess_bytes = 0
+        self.tests_user = ContainerUser()
         self.looked_after: list[str] = []
         self.engine = self
 

@@ -11,7 +11,7 @@ import sandbox.init
 from sandbox.grading.containers import artifacts
 from sandbox.session.init_connection import init_requests, wire
 from sandbox.session.init_connection.init_messages import ByeReason, DeathCause, SlotKind
-from sandbox.session.init_connection.init_requests import WriteFlag
+from sandbox.session.init_connection.init_requests import FileFlag
 
 FOLDER = Path(sandbox.init.__file__).parent
 _ENUM = re.compile(r"enum (?:\w+ )?\{([^}]*)\}")
@@ -46,9 +46,11 @@ OF_PYTHON = {
     "KEY": wire.KEY_BYTES,
     "CLIENT_HEADER": wire.FRAME_HEADER.size + wire.FRAME_CHECKSUM.size,
     "WORKDIR_MOST": artifacts.MAX_PATH_BYTES,
-    "WRITE_APPEND": WriteFlag.APPEND,
-    "WRITE_REPLACE": WriteFlag.REPLACE,
-    "WRITE_CLEAR": WriteFlag.CLEAR,
+    "WRITE_APPEND": FileFlag.APPEND,
+    "WRITE_REPLACE": FileFlag.REPLACE,
+    "WRITE_CLEAR": FileFlag.CLEAR,
+    "AS_AGENT": FileFlag.AS_AGENT,
+    "GROUPS_MOST": wire.MAX_GROUPS,
     **{f"DIED_{each.name}": each for each in DeathCause},
     **{f"BYE_{each.name}": each for each in ByeReason},
     **{each.name: each for each in SlotKind},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -25,6 +26,9 @@ class FakeNewSandbox:
         self.done.append(f"{command} {timeout_s:g}")
         return CommandResult("said", 0, self._codes.pop(0), False, 1.0, False)
 
+    async def become_agent(self, task: Task) -> None:
+        self.done.append(f"become {task.agent_user}")
+
 
 @pytest.fixture(autouse=True)
 def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
@@ -40,11 +44,11 @@ def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 async def test_files_are_written_before_the_script_and_the_script_runs_before_the_health_check(
     slept: list[float],
 ) -> None:
-    task = Task("a", "", files={"/a": b""}, setup="make", reports=("/logs/verifier/reward.txt",))
+    task = Task("a", "", files={"/a": b""}, setup="make", reports=("/logs/verifier/reward.txt",), agent_user="bob")
     sandbox = FakeNewSandbox(0, 1, 0)
     await set_up_task(sandbox, _checked(task), 7)
     folders = ["777 /logs/agent/", "777 /logs/artifacts/", "777 /logs/verifier/"]
-    assert sandbox.done == [*folders, "644 /a", "(eval make) 7", "(eval 'curl a') 3", "(eval 'curl a') 3"]
+    assert sandbox.done == [*folders, "644 /a", "(eval make) 7", "become bob", *["(eval 'curl a') 3"] * 2]
     assert slept == [2]
 
 
@@ -60,4 +64,4 @@ async def test_a_container_that_stays_unhealthy_is_the_task_s_fault() -> None:
 
 def _checked(task: Task, start_period_s: float = 0.0) -> Task:
     check = TaskHealthcheck("curl a", 2, 3, start_period_s, 0.5, 2)
-    return Task(task.id, "", files=task.files, setup=task.setup, reports=task.reports, healthcheck=check)
+    return replace(task, healthcheck=check)

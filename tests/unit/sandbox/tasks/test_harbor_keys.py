@@ -85,6 +85,17 @@ def test_health_check_and_working_directory_are_applied(tmp_path: Path) -> None:
     assert (task.workdir, task.healthcheck) == ("/srv", TaskHealthcheck("true", 1, 30, 2, 5, 5))
 
 
+def test_agent_and_tests_have_users_of_their_own(tmp_path: Path) -> None:
+    task = read(tmp_path, '[agent]\nuser = "bob"\n[verifier]\nuser = 1000')
+    assert (task.agent_user, task.tests_user) == ("bob", "1000")
+
+
+def test_the_compose_files_user_is_that_of_both(tmp_path: Path) -> None:
+    compose = "services:\n  main:\n    build: .\n    user: 1000:50\n"
+    task = load(tmp_path, '[verifier]\nuser = "root"', **{"environment__docker-compose.yaml": compose}).require_task()
+    assert (task.agent_user, task.tests_user) == ("1000:50", "root")
+
+
 def test_artifacts_may_be_tables(tmp_path: Path) -> None:
     toml = 'artifacts = ["/a", {source = "/b", destination = "b.txt"}]\n[verifier]\nenvironment_mode = "separate"'
     task = read(tmp_path, toml)
@@ -108,8 +119,6 @@ def test_artifacts_may_be_tables(tmp_path: Path) -> None:
         ),
         ('[environment.env]\nMODE = "${MODE}"', "environment.env.MODE"),
         ('[verifier.env]\nKEY = "${OPENAI_API_KEY}"', "verifier.env.KEY"),
-        ('[agent]\nuser = "bob"', "agent.user = 'bob'"),
-        ("[verifier]\nuser = 1000", "verifier.user = 1000"),
         ('[[verifier.collect]]\ncommand = "dump"', "verifier.collect"),
         ('[verifier.environment]\ndocker_image = "a"', "verifier.environment"),
         ('[verifier]\nenvironment_mode = "shared"\n[verifier.environment]\ncpus = 1', "contradicts"),

@@ -1,0 +1,154 @@
+"""If these fail, agents or tests run as another user than in Docker, or with more or fewer rights."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from sandbox.docker.engine import DockerEngine
+from sandbox.errors import TaskFault
+from sandbox.grading.grader import grade_sandbox
+from sandbox.host_record import SandboxHost
+from sandbox.pool.sandbox_pool import SandboxPool
+from sandbox.session.sandbox_session import SandboxSession
+from sandbox.tasks.task import GradingLevel, ImageBuild, NetworkMode, Task, TaskNetwork
+
+pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
+S = 60.0
+IMAGE = r"""
+RUN printf 'bob:x:1000:1001:Bob:/home/bob:/bin/bash\n' >> /etc/passwd \
+ && printf 'bob:x:1001:\ncrew:x:1500:bob\n' >> /etc/group \
+ && mkdir -p /home/bob /app && chown 1000:1001 /home/bob /app \
+ && cp /usr/bin/id /usr/bin/rootid && chmod 4755 /usr/bin/rootid \
+ && echo secret > /etc/of-root && chmod 600 /etc/of-root
+"""
+
+
+@pytest.fixture
+def task(docker_engine: SandboxHost) -> Task:
+    """A task with user bob, not yet used."""
+    build = ImageBuild({"Dockerfile": f"FROM {docker_engine.base_image}\n{IMAGE}".encode()})
+    return Task("users", "", build=build, network=TaskNetwork(build=NetworkMode.NONE))
+
+
+def with_image_user(task: Task, user: str) -> Task:
+    assert task.build is not None
+    dockerfile = task.build.files["Dockerfile"] + f"USER {user}\n".encode()
+    return replace(task, build=replace(task.build, files={"Dockerfile": dockerfile}))
+
+
+async def docker_exec(engine: DockerEngine, session: SandboxSession, user: str, script: str) -> str:
+    """What Docker itself runs as a user in the same container."""
+    container = engine.docker.containers.container(session.container)
+    command = await container.exec(["bash", "-c", script], user=user, workdir=session.workdir)
+    output = b""
+    async with command.start(detach=False) as stream:
+        while message := await stream.read_out():
+            output += message.data
+    return output.decode()
+
+
+@pytest.mark.parametrize("user", ["bob", "1000", "bob:crew", "4242", "4242:1500", "0:1500"])
+async def test_an_agent_is_the_user_that_docker_exec_makes_it(
+    pool: SandboxPool, engine: DockerEngine, task: Task, user: str
+):
+    async with pool.acquire(replace(task, agent_user=user)) as session:
+        shown = "id; echo $HOME; umask; echo out > /dev/stdout; rootid -u"
+        ours = (await session.run(shown, S)).output
+        assert ours == (await docker_exec(engine, session, user, shown)).replace("\r\n", "\n")
+        caps = (await session.run("grep -E '^Cap(Prm|Eff|Amb)' /proc/self/status", S)).output
+        assert (set(caps.split()[1::2]) == {"0000000000000000"}) is (not user.startswith("0")), caps
+
+
+async def test_the_image_names_the_user_unless_the_task_does(pool: SandboxPool, task: Task):
+    of_image = with_image_user(task, "bob")
+    async with pool.acquire(of_image) as session:
+        assert (await session.run("whoami; echo $HOME", S)).output == "bob\n/home/bob\n"
+        terminal = await session.open_terminal(("bash", "-c", "whoami; echo typed > $(tty); exit 0"))
+        await terminal.wait_until_ended(S)
+        assert terminal.new_output().split() == ["bob", "typed"]
+    async with pool.acquire(replace(of_image, agent_user="root")) as session:
+        assert (await session.run("whoami", S)).output == "root\n"
+    async with pool.acquire(replace(of_image, env={"HOME": "/srv"})) as session:
+        assert (await session.run("echo $HOME", S)).output == "/srv\n"
+
+
+async def test_files_are_read_and_written_as_the_agent(pool: SandboxPool, task: Task):
+    given = {"/app/given": b"of the task"}
+    async with pool.acquire(replace(task, agent_user="bob", files=given, setup="touch /app/by-setup")) as session:
+        await session.write_files({"/app/deep/note": b"x" * 700_000, "/home/bob/own": b""})
+        listed = (await session.run("stat -c '%U %n' /app/given /app/by-setup /app/deep /app/deep/note", S)).output
+        assert listed == "root /app/given\nroot /app/by-setup\nbob /app/deep\nbob /app/deep/note\n"
+        assert await session.read_file("/app/given") == b"of the task"
+        assert set(await session.read_tree("/app")) == {"given", "by-setup", "deep/note"}
+        with pytest.raises(PermissionError):
+            await session.read_file("/etc/of-root")
+        with pytest.raises(PermissionError):
+            await session.write_files({"/etc/new": b""})
+        copy = await pool.fork(session)
+        assert (await copy.run("whoami; cat /app/deep/note | wc -c", S)).output == "bob\n700000\n"
+        await pool.close(copy)
+
+
+@pytest.mark.parametrize("level", [each for each in GradingLevel if each is not GradingLevel.SIBLING])
+async def test_tests_run_as_their_own_user_at_each_level(pool: SandboxPool, task: Task, level: GradingLevel):
+    script = """
+whoami > /tmp/who; echo "$HOME" >> /tmp/who
+echo '=== short test summary info ==='
+[ "$(cat /tmp/who)" = "$(printf 'bob\\n/home/bob')" ] && echo PASSED who
+[ -r /tests/helper ] && echo PASSED reads
+[ "$(cat /app/work)" = done ] && echo PASSED work
+echo 1 > /logs/verifier/reward.tmp && mv /logs/verifier/reward.tmp /logs/verifier/reward.txt && echo PASSED reward
+"""
+    graded = replace(
+        task,
+        agent_user="bob",
+        tests_user="bob",
+        run_tests=script,
+        tests={"helper": b""},
+        expected_tests=("who", "reads", "work", "reward"),
+        reports=("/logs/verifier/reward.txt",),
+        artifacts=("/app/work",) if level is GradingLevel.ARTIFACTS else (),
+        grading=level,
+    )
+    async with pool.acquire(graded) as session:
+        await session.run("echo done > /app/work", S)
+        result = await grade_sandbox(session, graded, S)
+        assert result.all_passed, result.log
+        assert result.reward == 1.0
+
+
+async def test_a_live_process_of_the_tests_user_reads_nothing_of_the_tests(pool: SandboxPool, task: Task):
+    spy = """
+while sleep 0.05; do
+    for each in /proc/[0-9]*; do
+        cat $each/environ $each/root/tests/secret /tests/secret 2> /dev/null | tr '\\0' '\\n'
+        readlink $each/cwd $each/exe 2> /dev/null
+    done
+done >> /tmp/loot
+"""
+    script = "echo '=== short test summary info ==='; cat /tests/secret > /dev/null; sleep 2; echo PASSED x"
+    graded = replace(
+        task,
+        agent_user="bob",
+        tests_user="bob",
+        run_tests=script,
+        tests={"secret": b"the expected answer"},
+        test_env={"KEY": "the key of the tests"},
+        expected_tests=("x",),
+        grading=GradingLevel.LIVE,
+    )
+    async with pool.acquire(graded) as session:
+        await session.run(f"({spy}) < /dev/null > /dev/null 2>&1 &", S)
+        assert (await grade_sandbox(session, graded, S)).all_passed
+        loot = await session.read_file("/tmp/loot")
+        assert b"HOME=/home/bob" in loot, "it saw its own processes"
+        assert b"the expected answer" not in loot
+        assert b"the key of the tests" not in loot
+
+
+async def test_an_unknown_user_is_the_tasks_fault(pool: SandboxPool, task: Task):
+    with pytest.raises(TaskFault, match="no user 'alice' in /etc/passwd"):
+        async with pool.acquire(replace(task, agent_user="alice")):
+            pass
