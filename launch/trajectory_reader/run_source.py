@@ -85,18 +85,29 @@ def open_run_trajectories(path: Path) -> RunTrajectories:
     require_native_agent(path, config)
     if not (path / TRAJECTORIES_FOLDER / EXPORT_INDEX).is_file():
         raise UserError(f"{path} has no {TRAJECTORIES_FOLDER}/{EXPORT_INDEX}: none of its trajectories is finished yet")
-    folder, agent = _tokenizer(path, config), make_agent(config.agent.make_spec())
-    chat = load_chat_format(str(folder), agent.offered_tools, thinking=config.agent.thinking.template_argument)
+    agent = make_agent(config.agent.make_spec())
+    chat = _load_chat(path, config, agent)
     facts = {"run": path.name, "recipe": config.run.name}
     model = str(config.model.path or f"{config.run.name}'s model of {path.name}")
     shorten = partial(truncate_text, chat.tokenizer)
     return RunTrajectories(path, TrajectoryOrigin(str(path), model, agent, config, facts, shorten), chat)
 
 
+def _load_chat(path: Path, config: RunConfig, agent: Agent) -> ChatFormat:
+    """Load the run's chat format; a run that goes on may remove the weights that are read for others."""
+    while True:
+        folder = _tokenizer(path, config)
+        try:
+            return load_chat_format(str(folder), agent.offered_tools, thinking=config.agent.thinking.template_argument)
+        except UserError:
+            if (folder / _TOKENIZER).is_file():
+                raise
+
+
 def _tokenizer(path: Path, config: RunConfig) -> Path:
-    """Return a folder that has the run's tokenizer: its model, or any of its weights.  Raises UserError."""
+    """Return a folder that has the run's tokenizer: its model, or its newest weights.  Raises UserError."""
     own = [config.model.path] if config.model.path is not None else []
-    folders = [*own, path / "model", *sorted((path / "weights").glob("v*"))]
+    folders = [*own, path / "model", *sorted((path / "weights").glob("v*"), reverse=True)]
     for folder in folders:
         if (folder / _TOKENIZER).is_file():
             return folder.absolute()

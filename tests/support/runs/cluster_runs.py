@@ -247,7 +247,7 @@ def replay_summary(run: Path, *options: str) -> dict[str, Any]:
 
 
 class MiniRuns:
-    """Starts mini runs in one folder and, at the end, ends what a failed test left running."""
+    """Starts mini runs in one folder."""
 
     def __init__(self, folder: Path, tasks: Path) -> None:
         self.folder, self.tasks, self._logs = folder / "runs", tasks, folder / "logs"
@@ -311,6 +311,11 @@ class MiniRuns:
         places = ("--set", f"run.dir={runs or self.folder}", "--set", f"data.path={self.tasks}")
         return [sys.executable, "-m", program, recipe, "--json", *places, *options]
 
-    def clean_up(self) -> None:
-        for run in self._started:
+    @property
+    def started(self) -> int:
+        return len(self._started)
+
+    def clean_up(self, since: int = 0) -> None:
+        """End the runs that have been started since, if they still run."""
+        for run in self._started[since:]:
             run.clean_up()

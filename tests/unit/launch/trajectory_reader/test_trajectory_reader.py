@@ -8,6 +8,8 @@ import pytest
 
 from actors.agents.agent import ActionOutcome
 from actors.agents.registry import make_agent
+from actors.tokens.chat_format import ChatFormat
+from launch.trajectory_reader import run_source
 from launch.trajectory_reader.recorded_trajectory import RecordedTrajectory
 from launch.trajectory_reader.run_source import build_recorded_trajectory
 from launch.trajectory_reader.template_inversion import TemplateInverter
@@ -15,6 +17,7 @@ from launch.trajectory_reader.trajectory_lookup import find_trajectory, open_tra
 from protocol.errors import UserError
 from protocol.trajectory import EpisodeStatus, Trajectory
 from sandbox.tasks.task import Task
+from sandbox.tools import Toolset
 from tests.support.runs.evaluations import write_evaluation_with_trajectory
 from tests.support.runs.recorded_trajectories import (
     make_chat_format,
@@ -139,6 +142,22 @@ def test_a_run_of_a_harness_and_a_run_without_a_tokenizer_are_refused(run_dir: P
         file.unlink()
     with pytest.raises(UserError, match="no tokenizer to decode"):
         open_trajectory_source(str(run_dir))
+
+
+def test_weights_that_a_run_removes_while_they_are_read_are_replaced_by_newer_ones(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (run_dir / "weights").mkdir()
+    (run_dir / "model").rename(run_dir / "weights" / "v1")
+    real = run_source.load_chat_format
+
+    def load_late(folder: str, offered: Toolset, *, thinking: bool | None = None) -> ChatFormat:
+        if folder.endswith("v1"):
+            (run_dir / "weights" / "v1").rename(run_dir / "weights" / "v2")
+        return real(folder, offered, thinking=thinking)
+
+    monkeypatch.setattr(run_source, "load_chat_format", load_late)
+    assert find_trajectory(f"{run_dir}/train-g000001-s00").recorded.task == "t1"
 
 
 @pytest.fixture
