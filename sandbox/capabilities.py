@@ -1,10 +1,14 @@
-"""The Linux capabilities of root in every sandbox; a task may add some (:class:`sandbox.tasks.task.Capability`)."""
+"""The Linux capabilities of root in every sandbox."""
 
 from __future__ import annotations
 
-BASE_CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "SETUID", "SETGID", "KILL")
-"""Package managers need the first six, and the grader needs KILL. SYS_PTRACE is never granted: it would open PID 1's
-memory to the agent."""
+BASE_CAPABILITIES = (
+    *("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "SETUID", "SETGID", "KILL"),
+    *("SETFCAP", "SYS_CHROOT", "AUDIT_WRITE"),
+)
+"""Docker's defaults, which published tasks rely on (packages, sshd, sudo), without four: MKNOD and NET_RAW, that
+open devices and packets to the agent; SETPCAP, which no task needs; and NET_BIND_SERVICE, which no port in a container
+does. SYS_PTRACE is never granted: it would open PID 1's memory to the agent."""
 
 PID_1_CAPABILITIES = ("SYS_ADMIN", "SETPCAP", "LEASE")
 """The capabilities that PID 1 needs in addition to run tests beside the agent's processes (``sandbox/init/mounts.c``),

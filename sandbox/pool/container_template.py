@@ -47,7 +47,7 @@ class ContainerTemplate:
             task.workdir,
             ContainerLimits(task.memory_mb << 20, task.pids, task.cpus, disk_bytes=task.storage_mb << 20),
             tuple(sorted({**network.env, **task.env, **task.agent_env}.items())),
-            (*BASE_CAPABILITIES, *of_pid_1, *sorted(set(task.capabilities))),
+            (*BASE_CAPABILITIES, *of_pid_1),
             network.network,
             image_user,
         )

@@ -43,14 +43,6 @@ class NetworkMode(StrEnum):
     FULL = "full"
 
 
-class Capability(StrEnum):
-    """A capability of root beyond the base ones, which a task may request."""
-
-    SYS_CHROOT = "SYS_CHROOT"
-    SETFCAP = "SETFCAP"
-    """File capabilities: packages that set them on the files that they install."""
-
-
 @with_config(_STRICT)
 @dataclass(frozen=True, slots=True)
 class TaskNetwork:
@@ -222,8 +214,6 @@ class Task:
     """User of the tests; empty for the image's own."""
     healthcheck: TaskHealthcheck | None = None
     """Must succeed before the agent starts."""
-    capabilities: tuple[Capability, ...] = ()
-    """Capabilities in addition to the base ones."""
     metadata: dict[str, str] = field(default_factory=dict[str, str])
     """Other fields of the format (author, difficulty, tags …), kept for writing it again."""
     workdir: str = "/app"

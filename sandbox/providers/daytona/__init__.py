@@ -4,7 +4,7 @@
 They have neither longshore's PID 1 nor its toolchain: a bash script (``shell_driver.sh``), sent with each call, keeps
 shells, moves files and ends what an agent has started; the image needs bash 5, coreutils, grep, tar and util-linux.
 Grading runs in the agent's own sandbox with the image's programs, once every process of the agent is dead. A task that
-requires stronger isolation, services or capabilities is refused.
+requires stronger isolation, services or another user is refused.
 
 Nothing stays behind when a client dies: a sandbox is ephemeral, stops when it has not been renewed for a while, and has
 a maximum life.

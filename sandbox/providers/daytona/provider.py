@@ -93,7 +93,6 @@ class DaytonaProvider:
         needs = {
             "services": bool(task.services),
             f"grading at '{task.grading}'": task.grading is not GradingLevel.SAME,
-            "capabilities": bool(task.capabilities),
             "a user other than root": not (names_root(task.agent_user) and names_root(task.tests_user)),
             "build arguments or a target": task.build is not None and bool(task.build.args or task.build.target),
         }

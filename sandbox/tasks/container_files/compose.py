@@ -22,13 +22,14 @@ from sandbox.tasks.container_files.compose_yaml import parse_compose_yaml, scala
 from sandbox.tasks.container_files.variables import substitute_variables
 from sandbox.tasks.file_tree import FileTree
 from sandbox.tasks.problems import TaskProblems
-from sandbox.tasks.task import Capability, TaskService
+from sandbox.tasks.task import TaskService
 from sandbox.tasks.yaml_text import YamlError
 
 HARNESS_FOLDER = "/harness/"
 """Prefix of the harness's own host paths: a volume from there is ignored."""
 _OUTSIDE = "not in the supported part of Compose: see sandbox/tasks/container_files/compose_schema.py"
 _WAITS = {"sleep infinity", "tail -f /dev/null", "bash", "sh", "/bin/bash", "/bin/sh", ""}
+_CAPABILITIES = {*BASE_CAPABILITIES, "NET_BIND_SERVICE"}
 _GRADER = ("T_BENCH_", "TEST_DIR")
 """Prefixes of variables that the grader sets itself."""
 
@@ -44,7 +45,6 @@ class ComposeFacts:
     memory_mb: int | None = None
     cpus: float | None = None
     pids: int | None = None
-    capabilities: tuple[Capability, ...] = ()
     user: str = ""
     offline: bool = False
     """The agent's service has no network."""
@@ -111,6 +111,11 @@ def _agent(given: ComposeAgentService, where: str, accompanied: bool, problems: 
     for volume in given.volumes:
         if not volume.startswith(HARNESS_FOLDER):
             problems.add(f"{where}.volumes: {volume!r}", "a sandbox shares no folder with its host")
+    for name in given.cap_add:
+        if name.upper().removeprefix("CAP_") not in _CAPABILITIES:
+            problems.add(
+                f"{where}.cap_add: {name}", f"a sandbox has {', '.join(BASE_CAPABILITIES)}: others are not safe"
+            )
     if given.network_mode and accompanied:
         problems.add(f"{where}.network_mode: {given.network_mode!r}", "its services could not be reached")
     _hostname(given, "", where, problems)
@@ -124,19 +129,9 @@ def _agent(given: ComposeAgentService, where: str, accompanied: bool, problems: 
         given.mem_limit or limits.memory,
         given.cpus or limits.cpus,
         given.pids_limit or limits.pids,
-        _capabilities(given.cap_add, where, problems),
         given.user,
         given.network_mode == "none",
     )
-
-
-def _capabilities(names: Sequence[str], where: str, problems: TaskProblems) -> tuple[Capability, ...]:
-    may = {each.value: each for each in Capability}
-    requested = {name.upper().removeprefix("CAP_"): name for name in names}
-    for plain, name in requested.items():
-        if plain not in may and plain not in BASE_CAPABILITIES:
-            problems.add(f"{where}.cap_add: {name}", f"a task may only request {', '.join(may)}: others are not safe")
-    return tuple(may[plain] for plain in sorted(requested) if plain in may)
 
 
 def _service(

@@ -2,7 +2,7 @@
 
 The agent's service (``client`` in Terminal-Bench, ``main`` in Harbor):
     ``build`` (context, dockerfile, args, target), ``image``, ``environment``, ``working_dir``, ``user``, ``mem_limit``,
-    ``cpus``, ``pids_limit``, ``deploy.resources.limits``; ``cap_add`` of SYS_CHROOT, SETFCAP and those of any sandbox;
+    ``cpus``, ``pids_limit``, ``deploy.resources.limits``; ``cap_add`` of what every sandbox has;
     ``command`` if it only waits (``sleep infinity``); ``volumes`` if they are the harness's own log folders;
     ``network_mode`` ``none`` or ``bridge``.
 Every other service:

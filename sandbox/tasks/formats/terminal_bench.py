@@ -110,7 +110,6 @@ def _read(name: str, tree: FileTree, problems: TaskProblems) -> Task:
         test_timeout_s=described.max_test_timeout_sec,
         memory_mb=composed.memory_mb or 2048,
         pids=composed.pids or 256,
-        capabilities=composed.capabilities,
         cpus=composed.cpus or 1.0,
     )
 
@@ -154,8 +153,6 @@ def _write(task: Task) -> dict[str, TreeFile]:
         client["user"] = task.agent_user
     if task.network == OFFLINE and not task.services:
         client["network_mode"] = "none"
-    if task.capabilities:
-        client["cap_add"] = [capability.value for capability in task.capabilities]
     files |= write_compose(CLIENT, client | limits_section(task.memory_mb, task.cpus), task.services)
     described = {k: v for k, v in from_metadata(task.metadata).items() if k not in _TaskYaml.model_fields}
     described = {"instruction": task.instruction} | described

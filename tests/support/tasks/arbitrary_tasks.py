@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from sandbox.tasks.task import (
     BASE_IMAGE,
-    Capability,
     GradingLevel,
     ImageBuild,
     NetworkMode,
@@ -116,7 +115,6 @@ def tasks(draw: st.DrawFn) -> Task:
         healthcheck=draw(
             st.none() | st.builds(TaskHealthcheck, lines, limits, limits, limits, limits, st.integers(1, 9))
         ),
-        capabilities=tuple(draw(st.lists(st.sampled_from(Capability), unique=True))),
         metadata=draw(metadata),
         workdir=draw(st.sampled_from(["/", "/app", "/work/a b"])),
         agent_timeout_s=draw(limits),

@@ -118,7 +118,6 @@ def read_task(name: str, tree: FileTree, problems: TaskProblems) -> Task:
         build_timeout_s=environment.build_timeout_sec,
         memory_mb=composed.memory_mb or memory_mb,
         pids=composed.pids or 256,
-        capabilities=composed.capabilities,
         cpus=composed.cpus or environment.cpus,
         storage_mb=environment.storage or environment.storage_mb,
     )

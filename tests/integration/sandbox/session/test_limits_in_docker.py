@@ -8,14 +8,14 @@ import pytest
 
 from sandbox.capabilities import BASE_CAPABILITIES
 from sandbox.pool.sandbox_pool import SandboxPool
-from sandbox.tasks.task import Capability, GradingLevel, Task
+from sandbox.tasks.task import GradingLevel, Task
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
 TASK = Task(id="limits", instruction="", memory_mb=192, pids=48, cpus=0.5)
 S = 60.0
 _NUMBERS = {
     "CHOWN": 0, "DAC_OVERRIDE": 1, "FOWNER": 3, "FSETID": 4, "KILL": 5, "SETGID": 6, "SETUID": 7, "NET_RAW": 13,
-    "SYS_CHROOT": 18, "SYS_PTRACE": 19, "SYS_ADMIN": 21, "MKNOD": 27, "SETFCAP": 31,
+    "SYS_CHROOT": 18, "SYS_PTRACE": 19, "SYS_ADMIN": 21, "MKNOD": 27, "AUDIT_WRITE": 29, "SETFCAP": 31,
 }  # fmt: skip
 
 
@@ -35,20 +35,15 @@ async def test_an_agent_has_the_base_capabilities_and_no_program_can_gain_more(p
     assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
 
 
-@pytest.mark.parametrize("capabilities", [(), (Capability.SYS_CHROOT,), tuple(Capability)], ids=str)
-async def test_a_task_gets_the_capabilities_that_it_asks_for_and_no_other(
-    pool: SandboxPool, capabilities: tuple[Capability, ...]
-):
-    """This holds even if a session of another task could have taken its warm container."""
-    program = "cp /bin/true /app/t && setcap cap_chown=ep /app/t"
-    async with pool.acquire(replace(TASK, capabilities=capabilities)) as session:
-        output = (await session.run("grep CapBnd: /proc/self/status", S)).output
-        assert int(output.split()[1], 16) == sum(1 << _NUMBERS[name] for name in (*BASE_CAPABILITIES, *capabilities))
-        assert ((await session.run("chroot / true", S)).exit_code == 0) == (Capability.SYS_CHROOT in capabilities)
-        if (await session.run("command -v setcap", S)).exit_code == 0:
-            assert ((await session.run(program, S)).exit_code == 0) == (Capability.SETFCAP in capabilities)
-        await session.run("mknod /app/x b 8 0; mount -t tmpfs x /mnt; echo x > /proc/1/fd/0", S)
-        assert (await session.run("ls /app/x; mountpoint -q /mnt || echo apart", S)).output.endswith("apart\n")
+async def test_what_servers_and_packages_need_works(pool: SandboxPool):
+    """sshd changes its root, packages set file capabilities, and services listen on low ports."""
+    async with pool.acquire(TASK) as session:
+        value = "struct.pack('<5I', 2 << 24, 1, 0, 0, 0)"  # CAP_CHOWN
+        code = f"import os, struct; os.setxattr('/bin/true', 'security.capability', {value})"
+        done = await session.run(f'chroot / true && python3 -c "{code}"', S)
+        assert done.exit_code == 0, done.output
+        listening = await session.run("python3 -c 'import socket; socket.create_server((\"127.0.0.1\", 22))'", S)
+        assert listening.exit_code == 0, listening.output
 
 
 FORBIDDEN = (
@@ -57,7 +52,6 @@ FORBIDDEN = (
     "unshare -m true",
     "unshare -U true",
     "nsenter -t 1 -m true",
-    "chroot / true",
     "hostname changed",
     "date -s 2001-01-01",
     "renice -n -5 $$",

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sandbox.docker.network.private_networks import MAX_SERVICES
 from sandbox.http.task_codec import MAX_FILES, TaskRefused, check_task_bounds, decode_task, encode_task
-from sandbox.tasks.task import Capability, GradingLevel, ImageBuild, NetworkMode, Task, TaskNetwork, TaskService
+from sandbox.tasks.task import GradingLevel, ImageBuild, NetworkMode, Task, TaskNetwork, TaskService
 
 TASK = Task(
     id="t",
@@ -21,7 +21,7 @@ TASK = Task(
     services=(TaskService("db", env={"A": "b"}),),
     network=TaskNetwork(agent=NetworkMode.PROXY, allowed_hosts=("a.example",)),
     grading=GradingLevel.COMMIT,
-    capabilities=(Capability.SETFCAP,),
+    agent_user="bob",
 )
 CONTEXT, DB = ImageBuild({"Dockerfile": b""}), TaskService("db")
 
@@ -103,10 +103,9 @@ def test_too_many_or_duplicate_services_are_refused(services: tuple[TaskService,
         decode_task(encode_task(replace(TASK, services=services)))
 
 
-@pytest.mark.parametrize("name", ["SYS_PTRACE", "SYS_ADMIN", "NET_RAW", "MKNOD", "ALL"])
-def test_a_forbidden_capability_is_refused(name: str):
-    with pytest.raises(TaskRefused, match=r"capabilities\.0"):
-        decode_task({**encode_task(TASK), "capabilities": [name]})
+def test_no_task_can_ask_for_a_capability():
+    with pytest.raises(TaskRefused, match="capabilities"):
+        decode_task({**encode_task(TASK), "capabilities": ["SYS_PTRACE"]})
 
 
 @pytest.mark.parametrize("value", [None, 1, [], "x", {}, {"id": 1, "instruction": ""}, {**encode_task(TASK), "new": 1}])

@@ -21,7 +21,6 @@ from sandbox.tasks.formats.registry import load_tasks
 from sandbox.tasks.loaded_task import LoadedTask
 from sandbox.tasks.task import (
     ONLINE,
-    Capability,
     GradingLevel,
     NetworkMode,
     Task,
@@ -272,11 +271,11 @@ def test_newer_harbor_keys_are_read(tmp_path: Path):
     assert task.metadata == {"harbor.source": "somewhere"}
 
 
-def test_capabilities_of_a_compose_file_are_read_and_written(tmp_path: Path):
-    line = "cap_add: [CAP_SYS_CHROOT, setfcap, CHOWN]"
-    compose = f"services:\n  client:\n    build: .\n    {line}\n"
+def test_what_every_sandbox_has_and_a_user_may_be_asked_for(tmp_path: Path):
+    lines = "cap_add: [CAP_SYS_CHROOT, setfcap, CHOWN, NET_BIND_SERVICE]\n    user: bob"
+    compose = f"services:\n  client:\n    build: .\n    {lines}\n"
     task = terminal_bench.load_task(folder(tmp_path, TB | {"docker-compose.yaml": compose}))
-    assert task.capabilities == (Capability.SETFCAP, Capability.SYS_CHROOT)
+    assert (task.agent_user, task.tests_user) == ("bob", "bob")
     written = terminal_bench.write_task(task, tmp_path / "written")
     assert "longshore.yaml" not in {each.name for each in written.iterdir()}
     assert terminal_bench.load_task(written) == task
