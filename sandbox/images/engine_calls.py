@@ -20,8 +20,11 @@ from sandbox.errors import BuildError, ImageError
 from sandbox.images.build_context import pack_context
 from sandbox.images.image_names import is_reference
 from sandbox.images.quota import StoredImage
+from sandbox.tasks.container_files.buildkit_syntax import UnsupportedSyntaxError, to_classic
 from sandbox.tasks.task import ImageBuild
 
+_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+"""Names of images' architectures, by those that an engine calls its machine's."""
 _CALL_S = 60.0
 _CHUNK_BYTES = 1 << 20
 _LOG_BYTES = 2000
@@ -42,7 +45,12 @@ async def build_image(
 
     Cancelling this ends the build: the engine stops when its caller disconnects.
     """
-    body = await asyncio.to_thread(pack_context, context)
+    what = f"build the image {name}"
+    try:
+        classic = to_classic(context, await _architecture(engine))
+    except UnsupportedSyntaxError as error:
+        raise BuildError(f"could not {what}: only BuildKit knows {error}") from error
+    body = await asyncio.to_thread(pack_context, classic.build, classic.modes)
     query = {
         "t": name,
         "dockerfile": context.dockerfile,
@@ -52,9 +60,14 @@ async def build_image(
         "rm": "1",
         "forcerm": "1",
     }
-    what = f"build the image {name}"
     async with _call(engine, "POST", "/build", what, query=query, body=body, timeout_s=timeout_s) as response:
         await _progress(response, what, BuildError)
+
+
+async def _architecture(engine: DockerEngine) -> str:
+    """Return the architecture of the engine's machine, as images name it."""
+    machine = str((await engine.info()).get("Architecture"))
+    return _ARCHITECTURES.get(machine, machine)
 
 
 async def pull_image(engine: DockerEngine, name: str, timeout_s: float) -> None:

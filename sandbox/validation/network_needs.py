@@ -42,7 +42,9 @@ def find_network_needs(task: Task) -> tuple[NetworkNeed, ...]:
     for build in image_builds(task):
         text = build.files[build.dockerfile].decode(errors="replace")
         scripts += [
-            (TaskPhase.BUILD, rest) for name, rest in dockerfile.parse_instructions(text) if name in {"RUN", "ADD"}
+            (TaskPhase.BUILD, "\n".join((each.instruction.arguments, *(heredoc.text for heredoc in each.heredocs))))
+            for each in dockerfile.read_statements(text)
+            if each.instruction.name in {"RUN", "ADD"}
         ]
     scripts += [(TaskPhase.SETUP, task.setup), (TaskPhase.ORACLE, task.solution), (TaskPhase.VERIFY, task.run_tests)]
     scripts += [(TaskPhase.VERIFY, _text(data)) for path, data in task.tests.items() if path.endswith(".sh")]

@@ -6,7 +6,6 @@ Files of the harness (tests, solution, task files) are left out unless a COPY of
 
 from __future__ import annotations
 
-import fnmatch
 import posixpath
 import re
 from collections.abc import Sequence
@@ -14,7 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from protocol.errors import UserError
-from sandbox.tasks.container_files.dockerfile import copied_sources, parse_instructions
+from sandbox.tasks.container_files.buildkit_syntax import UnsupportedSyntaxError, to_classic
+from sandbox.tasks.container_files.dockerfile import copied_sources, copies_path, parse_instructions
 from sandbox.tasks.file_tree import FileTree, is_within, read_tree
 from sandbox.tasks.problems import TaskProblems
 from sandbox.tasks.task import ImageBuild
@@ -55,7 +55,7 @@ def read_build_context(
     copied_private = [source for source in named if is_within(source, private)]
     if folder == ".":
         inside = inside.filtered(
-            lambda path: not is_within(path, private) or any(_takes(source, path) for source in copied_private)
+            lambda path: not is_within(path, private) or any(copies_path(source, path) for source in copied_private)
         )
     kept = _not_ignored(inside, problems.read_text(inside, _IGNORE), {name, _IGNORE})
     for link in sorted(kept.irregular):
@@ -66,7 +66,12 @@ def read_build_context(
     for source in named:
         if not _found(source, kept):
             problems.add(f"{name} copies {source!r}, which is not in its context", "the build would fail")
-    return ImageBuild(kept.contents(), name, kept.executable_paths(), dict(plan.args), plan.target)
+    build = ImageBuild(kept.contents(), name, kept.executable_paths(), dict(plan.args), plan.target)
+    try:
+        to_classic(build, architecture="amd64")
+    except UnsupportedSyntaxError as error:
+        problems.add(f"{name}: {error}", "only BuildKit knows it, whose builds cannot have the proxy's network")
+    return build
 
 
 def load_build_context(folder: Path, dockerfile: str = "Dockerfile") -> ImageBuild:
@@ -84,13 +89,7 @@ def load_build_context(folder: Path, dockerfile: str = "Dockerfile") -> ImageBui
 
 
 def _found(source: str, tree: FileTree) -> bool:
-    return source == "." or any(_takes(source, path) for path in (*tree.files, *tree.irregular))
-
-
-def _takes(source: str, path: str) -> bool:
-    """Return whether a COPY of ``source`` copies ``path``."""
-    depth = source.count("/") + 1
-    return is_within(path, [source]) or fnmatch.fnmatchcase("/".join(path.split("/")[:depth]), source)
+    return source == "." or any(copies_path(source, path) for path in (*tree.files, *tree.irregular))
 
 
 def _not_ignored(tree: FileTree, rules: str, always: set[str]) -> FileTree:

@@ -6,6 +6,7 @@ The harness copies those itself, so such a task needs no build.
 
 from __future__ import annotations
 
+import fnmatch
 import posixpath
 import re
 import shlex
@@ -15,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from sandbox.tasks.container_files.variables import BrokenVariableError, expand_variables
+from sandbox.tasks.file_tree import is_within
 
 COPY_ROOTFS = "COPY rootfs/ /"
 COPY_SETUP = "COPY setup.sh /tmp/setup.sh"
@@ -23,9 +25,20 @@ PORTABLE_BASE_IMAGE = "debian:bookworm-slim"
 """Image that other harnesses use in place of the pool's base image."""
 
 _QUOTED_OR_HEREDOC = re.compile(
-    r"""\\.|'[^']*'|"(?:\\.|[^"\\])*"|(?<!\S)\d*<<-?(?P<quote>["']?)(?P<end>[\w.-]+)(?P=quote)(?=[\s<>|;&)]|$)"""
+    r"""\\.|'[^']*'|"(?:\\.|[^"\\])*"|(?<!\S)\d*<<(?P<strip>-?)(?P<quote>["']?)(?P<end>[\w.-]+)(?P=quote)(?=[\s<>|;&)]|$)"""
 )
 """A here-document begins with a separate word; ``$((1<<4))``, ``<<<`` and quoted text do not begin one."""
+
+
+class Heredoc(NamedTuple):
+    """A text between two lines of a Dockerfile."""
+
+    name: str
+    """Word that ends it."""
+    text: str
+    """Its lines; of ``<<-`` without the tabs that they begin with."""
+    expands: bool
+    """Variables in it are replaced, because its word is not quoted."""
 
 
 class DockerfileInstruction(NamedTuple):
@@ -35,6 +48,14 @@ class DockerfileInstruction(NamedTuple):
     """Name in upper case."""
     arguments: str
     """Arguments in one line: continued lines are joined."""
+
+
+class DockerfileStatement(NamedTuple):
+    """One instruction as it is written."""
+
+    instruction: DockerfileInstruction
+    lines: tuple[str, ...]
+    heredocs: tuple[Heredoc, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,41 +71,52 @@ class PlainDockerfile:
 
 def parse_instructions(text: str) -> list[DockerfileInstruction]:
     """Return the instructions, without comments and the texts of here-documents."""
-    found: list[DockerfileInstruction] = []
+    return [each.instruction for each in read_statements(text)]
+
+
+def read_statements(text: str) -> Iterator[DockerfileStatement]:
+    """Yield the instructions with their lines and here-documents; comments are left out."""
     lines = deque(text.removeprefix("\ufeff").splitlines())
-    escape = "`" if re.match(r"#\s*escape\s*=\s*`", text) else "\\"
+    escape = escape_character(text)
     while lines:
-        line = lines.popleft().strip()
+        taken = [lines.popleft()]
+        line = taken[0].strip()
         if not line or line.startswith("#"):
             continue
         while line.endswith(escape):
-            following = _continued(lines)
+            following = _continued(lines, taken)
             line = f"{line[:-1].rstrip()} {following}"
             if not following:
                 break
         name, *rests = line.split(maxsplit=1)
-        rest = rests[0] if rests else ""
-        found.append(DockerfileInstruction(name.upper(), rest))
-        if found[-1].name in {"RUN", "COPY", "ADD"}:
-            _skip_heredocs(rest, lines)
-    return found
+        instruction = DockerfileInstruction(name.upper(), rests[0] if rests else "")
+        has_heredocs = instruction.name in {"RUN", "COPY", "ADD"}
+        heredocs = tuple(_take_heredocs(instruction.arguments, lines)) if has_heredocs else ()
+        yield DockerfileStatement(instruction, tuple(taken), heredocs)
 
 
-def _continued(lines: deque[str]) -> str:
-    """Remove and return the next line that is not a comment."""
+def escape_character(text: str) -> str:
+    """Return the character at the end of a line that goes on: a backslash unless a directive names the backtick."""
+    return "`" if re.match(r"#\s*escape\s*=\s*`", text) else "\\"
+
+
+def _continued(lines: deque[str], taken: list[str]) -> str:
+    """Move lines to ``taken``, up to the next one that is not a comment, and return that."""
     while lines:
-        line = lines.popleft()
-        if not line.lstrip().startswith("#"):
-            return line.strip()
+        taken.append(lines.popleft())
+        if not taken[-1].lstrip().startswith("#"):
+            return taken[-1].strip()
     return ""
 
 
-def _skip_heredocs(rest: str, lines: deque[str]) -> None:
+def _take_heredocs(rest: str, lines: deque[str]) -> Iterator[Heredoc]:
     """Remove the lines of each here-document that ``rest`` begins; one that never ends is ignored."""
     for found in _QUOTED_OR_HEREDOC.finditer(rest):
-        ends = [number for number, line in enumerate(lines) if line.strip() == found["end"]]
-        for _ in range(ends[0] + 1 if ends else 0):
-            lines.popleft()
+        ends = [number for number, line in enumerate(lines) if found["end"] and line.strip() == found["end"]]
+        if ends:
+            content = [lines.popleft() for _ in range(ends[0] + 1)][:-1]
+            kept = (line.lstrip("\t") if found["strip"] else line for line in content)
+            yield Heredoc(found["end"], "".join(f"{line}\n" for line in kept), not found["quote"])
 
 
 def parse_plain_dockerfile(text: str) -> PlainDockerfile | None:
@@ -155,8 +187,8 @@ def _image(parsed: Sequence[DockerfileInstruction], args: Mapping[str, str], tar
             key, _, value = rest.partition("=")
             now.variables[key] = args.get(key, value.strip("\"'"))
         elif name == "ENV":
-            now.variables.update(_env(rest))
-            now.env.update(_env(rest))
+            now.variables.update(parse_environment(rest))
+            now.env.update(parse_environment(rest))
         elif name == "WORKDIR":
             path = _expanded(rest.strip("\"'"), now.variables)
             relative = path is not None and not path.startswith("/")
@@ -167,7 +199,8 @@ def _image(parsed: Sequence[DockerfileInstruction], args: Mapping[str, str], tar
     return now
 
 
-def _env(rest: str) -> dict[str, str]:
+def parse_environment(rest: str) -> dict[str, str]:
+    """Return the variables of an ENV's arguments, with variables in their values not replaced."""
     try:
         words = shlex.split(rest)
     except ValueError:
@@ -202,3 +235,9 @@ def copied_sources(parsed: Sequence[DockerfileInstruction]) -> Iterator[str]:
         for source in words[:-1]:
             if "$" not in source and not re.match(r"\w+://|git@", source):
                 yield posixpath.normpath(source.strip("\"'").lstrip("/") or ".")
+
+
+def copies_path(source: str, path: str) -> bool:
+    """Return whether a COPY of ``source``, from the root of the context, copies ``path``."""
+    depth = source.count("/") + 1
+    return is_within(path, [source]) or fnmatch.fnmatchcase("/".join(path.split("/")[:depth]), source)

@@ -62,6 +62,30 @@ async def test_an_image_is_built_once_however_many_ask_for_it(
     assert await engine_calls.find_image_id(engine, users[0].result())
 
 
+async def test_what_is_written_for_buildkit_is_built(
+    docker_engine: SandboxHost, engine: DockerEngine, store: ImageStore
+):
+    steps = """
+ARG TARGETOS
+RUN <<EOF
+echo "one $TARGETOS" > /one
+echo two > /two
+EOF
+RUN <<EOF
+#!/usr/bin/env python3
+print("three", file=open("/three", "w"))
+EOF
+COPY <<-EOT /four
+\tfour
+EOT
+COPY --chmod=750 a /five
+RUN --mount=type=cache,target=/cache --mount=type=bind,source=a,target=/six touch /cache/x && cat /six >> /four
+RUN [ "$(cat /one /two /three /four; stat -c %a /five)" = "$(printf 'one linux\\ntwo\\nthree\\nfour\\n42\\n750')" ]
+"""
+    wanted = from_base(docker_engine, steps, a=b"42\n")
+    assert await engine_calls.find_image_id(engine, await use(store, wanted))
+
+
 async def test_a_broken_build_says_why_and_is_not_tried_again_at_once(docker_engine: SandboxHost, store: ImageStore):
     broken = from_base(docker_engine, "RUN echo the reason && exit 7")
     for _ in range(3):

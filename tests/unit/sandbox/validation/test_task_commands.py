@@ -155,7 +155,7 @@ def test_network_needs_not_met_by_the_toolchain_are_named_by_phase():
         "test_outputs.py": b"requests.get('http://127.0.0.1:5000')\n# https://no.example\nURL = 'https://data.example/x.csv'\n"
     }
     build = ImageBuild(
-        {"Dockerfile": b'FROM a\nRUN apt-get install -y nginx\nENTRYPOINT ["x"]\nUSER bob\nWORKDIR /srv\n'}
+        {"Dockerfile": b'FROM a\nRUN <<EOF\napt-get install -y nginx\nEOF\nENTRYPOINT ["x"]\nUSER bob\nWORKDIR /srv\n'}
     )
     task = Task(
         "a",
