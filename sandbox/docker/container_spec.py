@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from protocol.errors import UserError
 from sandbox.capabilities import BASE_CAPABILITIES
@@ -64,6 +65,16 @@ def storage_options(limits: ContainerLimits) -> Json:
     return {"size": str(limits.disk_bytes)}
 
 
+class ImageConfig(NamedTuple):
+    """What an image says of its processes."""
+
+    env: tuple[tuple[str, str], ...] = ()
+    """Variables of every process, by name."""
+    user: str = ""
+    """Name or number, with ``:group`` or without; empty for root."""
+    entrypoint: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class ContainerSpec:
     """Specification of one sandbox container."""
@@ -92,8 +103,8 @@ class ContainerSpec:
     """The task's image if ``image`` was committed from a sandbox; an agent may have changed the files that the daemon
     reads from such an image (:mod:`sandbox.docker.files.user_files`)."""
 
-    image_user: str = ""
-    """The task image's USER; empty for root."""
+    image_config: ImageConfig | None = None
+    """The task image's configuration, if it is known."""
 
     @property
     def task_image(self) -> str:

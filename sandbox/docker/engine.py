@@ -13,7 +13,7 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import NamedTuple, Self, cast
+from typing import Self, cast
 from urllib.parse import quote
 
 import aiodocker
@@ -21,7 +21,7 @@ from aiodocker.containers import DockerContainer
 
 from sandbox.docker.address import DockerAddress
 from sandbox.docker.container_end import ContainerEndCause, container_end_cause, event_times
-from sandbox.docker.container_spec import ContainerSpec
+from sandbox.docker.container_spec import ContainerSpec, ImageConfig
 from sandbox.docker.inventory import DockerInventory
 from sandbox.docker.labels import OWNER_LABEL
 from sandbox.docker.retry import (
@@ -48,14 +48,6 @@ class ContainerInfo:
     labels: Mapping[str, str]
     state: str
     """``created``, ``running``, ``exited``, … as Docker names it."""
-
-
-class ImageConfig(NamedTuple):
-    """What an image says of its processes."""
-
-    env: Mapping[str, str]
-    user: str
-    """Name or number, with ``:group`` or without; empty for root."""
 
 
 class DockerEngine:
@@ -210,7 +202,8 @@ class DockerEngine:
         description: Json = json.loads(await self._read(f"images/{quote(image)}/json", f"look at the image {image}"))
         config = cast("Json", description.get("Config") or {})
         pairs = (each.partition("=") for each in cast("list[str]", config.get("Env") or []))
-        return ImageConfig({name: value for name, _, value in pairs}, config.get("User") or "")
+        env = tuple((name, value) for name, _, value in pairs)
+        return ImageConfig(env, config.get("User") or "", tuple(config.get("Entrypoint") or ()))
 
     async def has_live_restore(self) -> bool:
         """Return whether containers survive a restart of this daemon. Raises DockerEngineError."""

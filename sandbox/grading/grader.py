@@ -113,7 +113,7 @@ async def _test_environment(
     session: SandboxSession, task: Task, isolation: Isolation, network: Mapping[str, str]
 ) -> dict[str, str]:
     """Return the tests' environment; ``network``: the variables for the network of their phase."""
-    image = (await session.image_config()).env
+    image = dict((await session.image_config()).env)
     offline = task.network.verify is NetworkMode.NONE
     folders = (task.workdir, *task.artifacts)
     given, home = {**task.env, **task.test_env}, session.tests_user.home

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 from sandbox.capabilities import BASE_CAPABILITIES, PID_1_CAPABILITIES
 from sandbox.docker import owner
-from sandbox.docker.container_spec import ContainerLimits, ContainerSpec
+from sandbox.docker.container_spec import ContainerLimits, ContainerSpec, ImageConfig
 from sandbox.docker.labels import EXPIRES_LABEL, OWNER_LABEL, POOL_LABEL, POOL_PROCESS_LABEL, RUN_LABEL
 from sandbox.host_record import SandboxHost
 from sandbox.networking.networks import SHARED_NETWORK
@@ -21,6 +21,7 @@ from sandbox.session.users import names_root
 from sandbox.tasks.task import GradingLevel, Task
 
 NO_SERVICES = ContainerNetwork()
+NO_CONFIG = ImageConfig()
 
 
 class ContainerTemplate:
@@ -37,10 +38,14 @@ class ContainerTemplate:
         """True if containers outlive their daemon, which then does not remove ended ones."""
 
     def container_kind(
-        self, task: Task, image: str, image_user: str = "", network: ContainerNetwork = NO_SERVICES
+        self,
+        task: Task,
+        image: str,
+        image_config: ImageConfig = NO_CONFIG,
+        network: ContainerNetwork = NO_SERVICES,
     ) -> ContainerKind:
-        """Return the kind of container that a task needs; ``image_user``: the image's USER."""
-        has_users = not all(names_root(each or image_user) for each in (task.agent_user, task.tests_user))
+        """Return the kind of container that a task needs."""
+        has_users = not all(names_root(each or image_config.user) for each in (task.agent_user, task.tests_user))
         of_pid_1 = PID_1_CAPABILITIES if has_users or task.grading is GradingLevel.LIVE else ()
         return ContainerKind(
             image,
@@ -49,7 +54,7 @@ class ContainerTemplate:
             tuple(sorted({**network.env, **task.env, **task.agent_env}.items())),
             (*BASE_CAPABILITIES, *of_pid_1),
             network.network,
-            image_user,
+            image_config,
         )
 
     def container_spec(self, kind: ContainerKind, lifetime_s: float) -> ContainerSpec:
@@ -66,7 +71,7 @@ class ContainerTemplate:
             network=kind.network,
             resolves_public_names=kind.network == SHARED_NETWORK,
             capabilities=kind.capabilities,
-            image_user=kind.image_user,
+            image_config=kind.image_config,
         )
 
     def labels(self, lifetime_s: float) -> Mapping[str, str]:

@@ -23,6 +23,7 @@ from typing import Self
 
 from protocol.errors import InfraError, UserError
 from protocol.processes import open_files
+from sandbox.docker.container_spec import ImageConfig
 from sandbox.docker.engine import DockerEngine
 from sandbox.docker.labels import POOL_PROCESS_LABEL
 from sandbox.docker.retry import DockerEngineError
@@ -72,7 +73,7 @@ class SandboxPool:
         self._task_services: TaskServices | None = None
         self._open = AsyncExitStack()
         self._closed = self._failed = self._swept = 0
-        self._image_users: dict[str, str] = {}
+        self._image_configs: dict[str, ImageConfig] = {}
 
     async def __aenter__(self) -> Self:
         open_files.raise_open_file_limit()
@@ -169,10 +170,10 @@ class SandboxPool:
         return session, kind
 
     async def _kind_for(self, task: Task, image: str, network: ContainerNetwork = NO_SERVICES) -> ContainerKind:
-        """Return the kind of container for a task; each image's USER is read once."""
-        if image not in self._image_users:
-            self._image_users[image] = (await self.engine.image_config(image)).user
-        return self._template.container_kind(task, image, self._image_users[image], network)
+        """Return the kind of container for a task; each image's configuration is read once."""
+        if image not in self._image_configs:
+            self._image_configs[image] = await self.engine.image_config(image)
+        return self._template.container_kind(task, image, self._image_configs[image], network)
 
     async def adopt(self, container: str, task: Task, deadline_s: float | None = None) -> SandboxSession:
         """Take over a running container of this pool whose process has died, with its services and network; its
@@ -217,7 +218,7 @@ class SandboxPool:
             copy = await SandboxSession.start(self.engine, like, session.shell.cwd, limits)
             stack.push_async_callback(self.engine.remove, copy.container)  # an image in use cannot be removed
             copy.workdir = session.workdir
-            copy.tests_user = session.tests_user
+            copy.agent_user, copy.tests_user = session.agent_user, session.tests_user
             await copy.set_agent_user(session.agent_user)
             await self._begin(copy, Task("fork", ""), lifetime_s, stack)
             self._sessions[copy] = stack.pop_all()

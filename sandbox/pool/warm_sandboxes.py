@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from sandbox.capabilities import BASE_CAPABILITIES
-from sandbox.docker.container_spec import ContainerLimits
+from sandbox.docker.container_spec import ContainerLimits, ImageConfig
 from sandbox.networking.networks import NO_NETWORK
 from sandbox.session.sandbox_session import SandboxSession
 
@@ -26,8 +26,7 @@ class ContainerKind:
     env: tuple[tuple[str, str], ...] = ()
     capabilities: tuple[str, ...] = BASE_CAPABILITIES
     network: str = NO_NETWORK
-    image_user: str = ""
-    """The image's USER; empty for root."""
+    image_config: ImageConfig = field(default_factory=ImageConfig)
 
 
 class WarmSandbox(NamedTuple):

@@ -12,14 +12,15 @@ import asyncio
 import contextlib
 import os
 import secrets
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
 from protocol.errors import InfraError
 from protocol.processes.cancellation import call_with_undo
-from sandbox.docker.container_spec import ContainerSpec
-from sandbox.docker.engine import DockerEngine, ImageConfig
+from sandbox.docker.container_spec import ContainerSpec, ImageConfig
+from sandbox.docker.engine import DockerEngine
 from sandbox.docker.files.loop_disk import mount_loop_disk
 from sandbox.docker.files.user_files import MAX_USER_FILE_BYTES, USER_FILES, check_user_files
 from sandbox.docker.retry import DockerEngineError
@@ -40,6 +41,8 @@ from sandbox.tasks.task import Task
 
 HELLO_TIMEOUT_S = 60.0
 CLOSE_TIMEOUT_S = 20.0
+_ENTRYPOINT_STARTS_S = 30.0
+"""Maximum seconds until the image's ENTRYPOINT has started, not until it is done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +73,7 @@ class SandboxSession(InitConnection):
         self.watch_verifier: Callable[[SandboxSession], AbstractContextManager[object]] = nullcontext
         """``with session.watch_verifier(verifier)`` lets the pool's heartbeat and disk watch cover ``verifier`` too."""
         self._slots = SlotTable(self, workdir)
-        self.agent_user = self.tests_user = ContainerUser()
+        self.agent_user = self.tests_user = self._shell_user = ContainerUser()
         """Root, unless the task or its image names another user."""
         self.shell = self._slots.main_shell
         """The shell that exists from the start."""
@@ -134,34 +137,42 @@ class SandboxSession(InitConnection):
     # ---- users
 
     async def become_agent(self, task: Task) -> None:
-        """Find the users of ``task``, and run later commands as the agent's.
+        """Find the users of ``task``, start what the image starts, and run later commands as the agent's user.
 
         Raises TaskFault for a user that the container does not have, OSError, SandboxLost, SandboxDestroyed.
         """
-        await self.find_users(task)
+        image_user = await self.find_users(task)
+        if entrypoint := (await self.image_config()).entrypoint:
+            await self.set_agent_user(image_user)
+            argv = ("/.sbx/busybox", "setsid", *entrypoint, "sh", "-c", "sleep infinity")
+            await self.run(f"({shlex.join(argv)} < /dev/null > /dev/null 2>&1 &)", _ENTRYPOINT_STARTS_S)
         await self.set_agent_user(self.agent_user)
 
-    async def find_users(self, task: Task) -> None:
-        """Find the users of ``task`` in the container's files; raises as :meth:`become_agent`."""
-        image_user = self.spec.image_user if self.spec else ""
-        agent, tests = task.agent_user or image_user, task.tests_user or image_user
-        if names_root(agent) and names_root(tests):
-            return
+    async def find_users(self, task: Task) -> ContainerUser:
+        """Find the users of ``task`` in the container's files, and return the image's.
+
+        Raises as :meth:`become_agent`.
+        """
+        of_image = (await self.image_config()).user
+        names = (task.agent_user or of_image, task.tests_user or of_image, of_image)
+        if all(map(names_root, names)):
+            return ContainerUser()
         passwd, group = [await self._read_user_file(each) for each in USER_FILES]
         try:
-            self.agent_user, self.tests_user = resolve_user(agent, passwd, group), resolve_user(tests, passwd, group)
+            self.agent_user, self.tests_user, image_user = (resolve_user(each, passwd, group) for each in names)
         except UnknownUserError as error:
             raise TaskFault(f"the task's user cannot be used: {error}") from error
+        return image_user
 
     async def set_agent_user(self, user: ContainerUser) -> None:
-        """Run later commands as ``user``, with the user's HOME unless the image or the task gives another one.
+        """Run commands as ``user`` from now on, with the user's HOME unless the image or the task gives another one.
 
         Raises OSError with PID 1's errno, DockerEngineError, SandboxLost, SandboxDestroyed.
         """
-        self.agent_user = user
-        if user == ContainerUser():
+        if user == self._shell_user:
             return
-        given = {**(await self.image_config()).env, **(self.spec.env if self.spec else {})}
+        self._shell_user = user
+        given = {*dict((await self.image_config()).env), *(self.spec.env if self.spec else ())}
         home = "" if "HOME" in given else user.home
         request = self.request(lambda n: init_requests.agent_user_frame(n, user.process, home))
         if error := (await self.wait_acknowledged(request, ANSWER_S)).error:
@@ -184,7 +195,9 @@ class SandboxSession(InitConnection):
 
         Raises DockerEngineError.
         """
-        return await self.engine.image_config(self.spec.task_image) if self.spec else ImageConfig({}, "")
+        if self.spec is None:
+            return ImageConfig()
+        return self.spec.image_config or await self.engine.image_config(self.spec.task_image)
 
     # ---- shells, terminals and files
 

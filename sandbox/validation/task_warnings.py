@@ -77,8 +77,6 @@ def _isolation_warnings(task: Task) -> Iterator[str]:
 def _image_warnings(task: Task) -> Iterator[str]:
     for build in image_builds(task):
         parsed = _parsed(build)
-        if any(name == "ENTRYPOINT" for name, _ in parsed):
-            yield "its image's ENTRYPOINT is not run: longshore's PID 1 runs instead"
         for path in dockerfile.copied_sources(parsed):
             if path.split("/")[0] in {"tests", "solution.sh", "solution.yaml", "solution", "run-tests.sh"}:
                 yield f"its image contains {path}, which the agent can read"

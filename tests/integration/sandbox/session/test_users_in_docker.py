@@ -148,6 +148,27 @@ done >> /tmp/loot
         assert b"the key of the tests" not in loot
 
 
+@pytest.mark.parametrize("user", ["root", "bob"])
+async def test_the_images_entrypoint_runs_as_its_user_before_the_agent_does(pool: SandboxPool, task: Task, user: str):
+    build = """
+RUN printf '#!/bin/sh\\nwhoami > /tmp/started\\nexec "$@"\\n' > /entry && chmod 755 /entry
+ENTRYPOINT ["/entry"]
+"""
+    script = """
+echo '=== short test summary info ==='
+[ "$(ps -o user= -C sleep)" = "$(cat /tmp/started)" ] && echo PASSED runs
+"""
+    started = with_image_user(with_image_user(task, f"root{build}"), user)
+    graded = replace(started, agent_user="1000", run_tests=script, expected_tests=("runs",), grading=GradingLevel.LIVE)
+    async with pool.acquire(graded) as session:
+        while not (await session.run("cat /tmp/started", S)).output:
+            pass
+        assert (await session.run("cat /tmp/started; whoami; jobs", S)).output == f"{user}\nbob\n"
+        assert (await session.run("exit 3", S)).exit_code == 3
+        result = await grade_sandbox(session, graded, S)
+        assert result.all_passed, result.log
+
+
 async def test_an_unknown_user_is_the_tasks_fault(pool: SandboxPool, task: Task):
     with pytest.raises(TaskFault, match="no user 'alice' in /etc/passwd"):
         async with pool.acquire(replace(task, agent_user="alice")):
