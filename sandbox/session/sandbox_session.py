@@ -41,8 +41,8 @@ from sandbox.tasks.task import Task
 
 HELLO_TIMEOUT_S = 60.0
 CLOSE_TIMEOUT_S = 20.0
-_ENTRYPOINT_STARTS_S = 30.0
-"""Maximum seconds until the image's ENTRYPOINT has started, not until it is done."""
+_ENTRYPOINT_S = 5.0
+"""Maximum seconds to wait for an image's ENTRYPOINT to run its command; one that never does goes on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +144,9 @@ class SandboxSession(InitConnection):
         image_user = await self.find_users(task)
         if entrypoint := (await self.image_config()).entrypoint:
             await self.set_agent_user(image_user)
-            argv = ("/.sbx/busybox", "setsid", *entrypoint, "sh", "-c", "sleep infinity")
-            await self.run(f"({shlex.join(argv)} < /dev/null > /dev/null 2>&1 &)", _ENTRYPOINT_STARTS_S)
+            command = ("/.sbx/busybox", "setsid", *entrypoint, "sh", "-c", "echo >&3; exec sleep infinity 3>&-")
+            started = f"9< <({shlex.join(command)} < /dev/null 3>&1 > /dev/null 2>&1)"
+            await self.run(f"read -t {_ENTRYPOINT_S:g} -u 9 {started} || true", 2 * _ENTRYPOINT_S)
         await self.set_agent_user(self.agent_user)
 
     async def find_users(self, task: Task) -> ContainerUser:
@@ -233,9 +234,10 @@ class SandboxSession(InitConnection):
         """Kill what runs in a shell or a terminal, without waiting for it."""
         self._slots.close(used)
 
-    async def write_files(self, contents: Mapping[str, bytes], *, mode: int = 0o644) -> None:
-        """Write the agent's files and the folders above them; see :func:`sandbox.session.files.write_files`."""
-        await files.write_files(self, contents, mode=mode, flags=FileFlag.AS_AGENT)
+    async def write_files(self, contents: Mapping[str, bytes], *, mode: int = 0o644, as_root: bool = False) -> None:
+        """Write files and the folders above them, as the agent's user or as root; see
+        :func:`sandbox.session.files.write_files`."""
+        await files.write_files(self, contents, mode=mode, flags=FileFlag.NONE if as_root else FileFlag.AS_AGENT)
 
     async def read_file(self, path: str, max_bytes: int = files.MAX_FILE_BYTES) -> bytes:
         """Read a regular file as the agent's user; see :func:`sandbox.session.files.read_file`."""

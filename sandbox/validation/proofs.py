@@ -8,6 +8,7 @@ it is graded.  One task's failure never ends another's proof.
 from __future__ import annotations
 
 import asyncio
+import re
 import shlex
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
@@ -27,6 +28,8 @@ from sandbox.validation.live_answers import WHAT_TO_WRITE
 from sandbox.validation.network_needs import find_unmet_needs
 
 _SOLVE = "/solution/solve.sh"
+_OTHER_INTERPRETER = re.compile(r"#!(?!.*\b(?:ba)?sh\b)")
+"""The first line of a solution that no shell runs."""
 
 
 class ProofVerdict(StrEnum):
@@ -177,8 +180,10 @@ def task_reward(task: Task, graded: GradeResult) -> float:
 async def run_oracle(session: SandboxSession, task: Task) -> str:
     """Run the oracle like an agent's commands. Returns why it failed, or an empty text."""
     files = {f"/solution/{path}": data for path, data in task.solution_files.items()}
-    await session.write_files({**files, _SOLVE: task.solution.encode()}, mode=0o755)
+    await session.write_files({**files, _SOLVE: task.solution.encode()}, mode=0o755, as_root=True)
     shell = f"if [ -x /bin/bash ]; then bash {_SOLVE}; else sh {_SOLVE}; fi"
+    if _OTHER_INTERPRETER.match(task.solution):
+        shell = _SOLVE
     exports = "".join(f"export {name}={shlex.quote(value)}; " for name, value in task.solution_env.items())
     done = await session.run(f"cd {shlex.quote(task.workdir)} && ({exports}{shell})", task.agent_timeout_s)
     if done.timed_out:

@@ -22,7 +22,7 @@ from sandbox.tasks.container_files.compose_yaml import parse_compose_yaml, scala
 from sandbox.tasks.container_files.variables import substitute_variables
 from sandbox.tasks.file_tree import FileTree
 from sandbox.tasks.problems import TaskProblems
-from sandbox.tasks.task import TaskService
+from sandbox.tasks.task import OFFLINE, NetworkMode, TaskNetwork, TaskService
 from sandbox.tasks.yaml_text import YamlError
 
 HARNESS_FOLDER = "/harness/"
@@ -48,7 +48,13 @@ class ComposeFacts:
     user: str = ""
     offline: bool = False
     """The agent's service has no network."""
+    builds_offline: bool = False
     services: tuple[TaskService, ...] = ()
+
+    def network(self, otherwise: TaskNetwork) -> TaskNetwork:
+        """Return the task's network: what the file says, and ``otherwise`` where it says nothing."""
+        network = OFFLINE if self.offline else otherwise
+        return replace(network, build=NetworkMode.NONE) if self.builds_offline else network
 
 
 def read_compose_file(
@@ -131,6 +137,7 @@ def _agent(given: ComposeAgentService, where: str, accompanied: bool, problems: 
         given.pids_limit or limits.pids,
         given.user,
         given.network_mode == "none",
+        given.build is not None and given.build.network == "none",
     )
 
 

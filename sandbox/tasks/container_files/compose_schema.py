@@ -1,8 +1,8 @@
 """The part of Compose that tasks may use, as a schema. Anything else is a problem of that task, named by its key.
 
 The agent's service (``client`` in Terminal-Bench, ``main`` in Harbor):
-    ``build`` (context, dockerfile, args, target), ``image``, ``environment``, ``working_dir``, ``user``, ``mem_limit``,
-    ``cpus``, ``pids_limit``, ``deploy.resources.limits``; ``cap_add`` of what every sandbox has;
+    ``build`` (context, dockerfile, args, target, network), ``image``, ``environment``, ``working_dir``, ``user``,
+    ``mem_limit``, ``cpus``, ``pids_limit``, ``deploy.resources.limits``; ``cap_add`` of what every sandbox has;
     ``command`` if it only waits (``sleep infinity``); ``volumes`` if they are the harness's own log folders;
     ``network_mode`` ``none`` or ``bridge``.
 Every other service:
@@ -65,6 +65,7 @@ class ComposeBuild(ComposeSection):
     dockerfile: str = "Dockerfile"
     args: ComposeMapping = Field(default_factory=dict)
     target: str = ""
+    network: Literal["", "default", "host", "none"] = ""
 
 
 class ComposeLimits(ComposeSection):

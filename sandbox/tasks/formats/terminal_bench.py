@@ -97,7 +97,7 @@ def _read(name: str, tree: FileTree, problems: TaskProblems) -> Task:
         solution=problems.read_text(tree, "solution.sh") or _keystrokes(tree, problems),
         build=start.build,
         services=composed.services,
-        network=OFFLINE if composed.offline else ONLINE,
+        network=composed.network(ONLINE),
         grading=suggest_grading(run_tests, tests, instruction),
         env=composed.env,
         agent_user=composed.user,

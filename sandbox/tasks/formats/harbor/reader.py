@@ -30,7 +30,7 @@ from sandbox.tasks.formats.harbor.schema import (
 from sandbox.tasks.formats.harbor.support import check_support, is_graded_separately
 from sandbox.tasks.live_evidence import suggest_grading
 from sandbox.tasks.problems import TaskProblems
-from sandbox.tasks.task import OFFLINE, GradingLevel, Task, TaskHealthcheck
+from sandbox.tasks.task import GradingLevel, Task, TaskHealthcheck
 
 _VARIABLES = {
     "MAIN_IMAGE_NAME": "",
@@ -101,7 +101,7 @@ def read_task(name: str, tree: FileTree, problems: TaskProblems) -> Task:
         foils=_foils(tree, problems),
         build=start.build,
         services=composed.services,
-        network=OFFLINE if composed.offline else network,
+        network=composed.network(network),
         grading=GradingLevel.ARTIFACTS if is_graded_separately(verifier) else level,
         artifacts=tuple(each.source for each in described.artifacts),
         env=env | composed.env,

@@ -96,6 +96,12 @@ def test_the_compose_files_user_is_that_of_both(tmp_path: Path) -> None:
     assert (task.agent_user, task.tests_user) == ("1000:50", "root")
 
 
+def test_the_compose_files_build_may_have_no_network(tmp_path: Path) -> None:
+    compose = "services:\n  main:\n    build: {context: ., network: none}\n"
+    task = load(tmp_path, "[environment]\nallow_internet = true", **{"environment__docker-compose.yaml": compose})
+    assert task.require_task().network == TaskNetwork(build=NONE, agent=FULL, verify=FULL)
+
+
 def test_artifacts_may_be_tables(tmp_path: Path) -> None:
     toml = 'artifacts = ["/a", {source = "/b", destination = "b.txt"}]\n[verifier]\nenvironment_mode = "separate"'
     task = read(tmp_path, toml)

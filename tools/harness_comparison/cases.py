@@ -1,0 +1,239 @@
+"""The tasks of the comparison: a few lines each, and one for each thing that a Harbor task can say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+REWARD = "/logs/verifier/reward.txt"
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonCase:
+    """A Harbor task; files that every task has are added when it is written."""
+
+    name: str
+    test: str
+    """``tests/test.sh``."""
+    solve: str = "true"
+    """``solution/solve.sh``."""
+    toml: str = ""
+    """``task.toml`` without its first line."""
+    dockerfile: str = ""
+    """Steps after the image's FROM and WORKDIR."""
+    files: dict[str, str] = field(default_factory=dict[str, str])
+    """Other files by path."""
+    service: str = ""
+    """Keys of the compose file's service."""
+    differs: str = ""
+    """Why the rewards differ, where they are to."""
+
+
+def passes_if(condition: str) -> str:
+    return f"#!/bin/bash\nif {condition}; then echo 1; else echo 0; fi > {REWARD}\n"
+
+
+BOB = "RUN useradd -m bob && chown bob /app\n"
+_ENTRY = r"""RUN printf '#!/bin/sh\nwhoami > /tmp/started\nexec "$@"\n' > /entry && chmod 755 /entry
+ENTRYPOINT ["/entry"]
+"""
+_SERVER = (
+    "from http.server import ThreadingHTTPServer as S, SimpleHTTPRequestHandler as H; "
+    'S(("127.0.0.1", 8123), H).serve_forever()'
+)
+_FETCHES = (
+    """python3 -c 'import urllib.request as r; print(r.urlopen("http://127.0.0.1:8123/page").read())' | grep hello"""
+)
+_HEALTHCHECK = """[environment.healthcheck]
+command = "echo >> /tmp/tries; [ $(wc -l < /tmp/tries) -ge 2 ]"
+interval_sec = 0.1
+retries = 5
+"""
+_SEPARATE = """artifacts = ["/app/x"]
+[verifier]
+environment_mode = "separate"
+"""
+
+CASES = (
+    # rewards
+    ComparisonCase("reward-1", f"echo 1 > {REWARD}"),
+    ComparisonCase("reward-0", f"echo 0 > {REWARD}"),
+    ComparisonCase("reward-part", f"echo 0.6 > {REWARD}; exit 1"),
+    ComparisonCase("reward-2", f"echo 2 > {REWARD}"),
+    ComparisonCase("reward-negative", f"echo -1 > {REWARD}"),
+    ComparisonCase("reward-spaces", f"printf '\\n 0.25 \\n\\n' > {REWARD}"),
+    ComparisonCase("reward-json", "echo '{\"reward\": 0.5}' > /logs/verifier/reward.json"),
+    ComparisonCase("reward-json-and-text", f"echo 0 > {REWARD}; echo '{{\"reward\": 1}}' > /logs/verifier/reward.json"),
+    ComparisonCase("reward-by-rename", f"echo 1 > /logs/verifier/new; mv /logs/verifier/new {REWARD}"),
+    ComparisonCase(
+        "reward-missing", "true", differs="Harbor ends the trial with an error; here tests that prove nothing give 0"
+    ),
+    ComparisonCase(
+        "reward-of-the-agent",
+        "true",
+        f"mkdir -p /logs/verifier; echo 1 > {REWARD}",
+        differs="both remove the agent's; Harbor then ends the trial with an error, here that is 0",
+    ),
+    ComparisonCase("reward-not-a-number", f"echo good > {REWARD}", differs="Harbor's error is 0 here"),
+    # scripts
+    ComparisonCase("test-in-python", f"#!/usr/bin/env python3\nopen('{REWARD}', 'w').write('1')\n"),
+    ComparisonCase("test-without-shebang", f"[[ 1 == 1 ]] && echo 1 > {REWARD}"),
+    ComparisonCase("test-in-sh", f"#!/bin/sh\necho 1 > {REWARD}\n"),
+    ComparisonCase(
+        "test-helpers",
+        passes_if('[ "$(/tests/run)" = "a b" ] && [ -f /tests/data/x ]'),
+        files={"tests/run": "#!/bin/sh\necho a b\n", "tests/data/x": ""},
+    ),
+    ComparisonCase("test-directory", passes_if('[ "$PWD" = /app ]')),
+    ComparisonCase("test-exits-with-error", f"echo 1 > {REWARD}\nexit 1"),
+    ComparisonCase(
+        "test-out-of-time",
+        f"echo 1 > {REWARD}; sleep 60",
+        toml="[verifier]\ntimeout_sec = 2",
+        differs="Harbor ends the trial with an error; here tests that are killed give 0",
+    ),
+    ComparisonCase("solve-in-python", passes_if("[ -e /app/x ]"), "#!/usr/bin/env python3\nopen('/app/x', 'w')\n"),
+    ComparisonCase(
+        "solve-helpers", passes_if("grep -q data /app/x"), "cp /solution/d/x /app/x", files={"solution/d/x": "data"}
+    ),
+    ComparisonCase("solve-directory", passes_if("[ $(cat /app/x) = /app ]"), "pwd > x"),
+    ComparisonCase("solve-exits-with-error", passes_if("[ -e /app/x ]"), "touch x; exit 3"),
+    ComparisonCase(
+        "solve-out-of-time", passes_if("[ -e /app/x ]"), "touch x; sleep 60", toml="[agent]\ntimeout_sec = 3"
+    ),
+    # users
+    ComparisonCase("agent-user", passes_if("[ $(cat /app/x) = bob ]"), "whoami > x", '[agent]\nuser = "bob"', BOB),
+    ComparisonCase(
+        "agent-uid",
+        passes_if("[ $(cat /app/x) = 4242:0 ]"),
+        "echo $(id -u):$(id -g) > x",
+        "[agent]\nuser = 4242",
+        "RUN chmod 777 /app\n",
+    ),
+    ComparisonCase(
+        "agent-home", passes_if("[ $(cat /app/x) = /home/bob ]"), 'echo "$HOME" > x', '[agent]\nuser = "bob"', BOB
+    ),
+    ComparisonCase(
+        "agent-logs",
+        passes_if("[ -e /app/ok ]"),
+        "touch /logs/agent/a /logs/artifacts/b /logs/verifier/c && touch ok",
+        '[agent]\nuser = "bob"',
+        BOB,
+    ),
+    ComparisonCase(
+        "tests-user",
+        passes_if('[ "$(whoami) $HOME" = "bob /home/bob" ]'),
+        toml='[verifier]\nuser = "bob"',
+        dockerfile=BOB,
+    ),
+    ComparisonCase(
+        "tests-root", passes_if("[ $(whoami) = root ]"), toml='[verifier]\nuser = "root"', dockerfile=f"{BOB}USER bob\n"
+    ),
+    ComparisonCase(
+        "image-user",
+        passes_if('[ "$(whoami) $(cat /app/x)" = "bob bob" ]'),
+        "whoami > x",
+        dockerfile=f"{BOB}USER bob\n",
+    ),
+    ComparisonCase(
+        "compose-user",
+        passes_if('[ "$(id -u) $(cat /app/x)" = "1000 1000" ]'),
+        "id -u > x",
+        dockerfile=BOB,
+        service='user: "1000:1000"',
+    ),
+    # the image
+    ComparisonCase("entrypoint", passes_if("[ $(cat /tmp/started) = root ]"), dockerfile=_ENTRY),
+    ComparisonCase(
+        "entrypoint-user", passes_if("[ $(cat /tmp/started) = bob ]"), dockerfile=f"{BOB}{_ENTRY}USER bob\n"
+    ),
+    ComparisonCase(
+        "image-env",
+        passes_if('[ "$A" = "b c" ] && [ $(cat /app/x) = b ]'),
+        "echo $A | cut -c1 > x",
+        dockerfile='ENV A="b c"\n',
+    ),
+    ComparisonCase(
+        "image-workdir",
+        passes_if("[ $PWD = /srv/deep ] && [ -e /srv/deep/x ]"),
+        "touch x",
+        dockerfile="WORKDIR /srv/deep\n",
+    ),
+    ComparisonCase(
+        "copy-chmod",
+        passes_if("[ $(stat -c %a /five) = 750 ]"),
+        dockerfile="COPY --chmod=750 a /five\n",
+        files={"environment/a": "x"},
+    ),
+    ComparisonCase(
+        "cache-mount", passes_if("[ -e /made ]"), dockerfile="RUN --mount=type=cache,target=/c touch /c/x /made\n"
+    ),
+    ComparisonCase(
+        "here-document",
+        passes_if("[ -e /made ]"),
+        dockerfile="RUN <<EOF\ntouch /made\nEOF\n",
+        differs="engines before 23 cannot build it for Harbor; here it is rewritten",
+    ),
+    ComparisonCase(
+        "compose-fixture",
+        passes_if("grep -q broken /app/docker-compose.yml"),
+        dockerfile="COPY docker-compose.yml /app/\n",
+        files={"environment/docker-compose.yml": "broken: [\n"},
+    ),
+    ComparisonCase(
+        "dockerignore",
+        passes_if("[ ! -e /in/secret ] && [ -e /in/a ]"),
+        dockerfile="COPY . /in\n",
+        files={"environment/a": "", "environment/secret": "", "environment/.dockerignore": "secret\n"},
+    ),
+    # the environment
+    ComparisonCase(
+        "environment-env", passes_if("[ $A$(cat /app/x) = 11 ]"), "echo $A > x", '[environment.env]\nA = "1"'
+    ),
+    ComparisonCase(
+        "environment-default", passes_if("[ $MODE = fast ]"), toml='[environment.env]\nMODE = "${MODE:-fast}"'
+    ),
+    ComparisonCase(
+        "compose-env", passes_if('[ "$A $B $C" = "on 1 1000:50" ]'), service="environment: {A: on, B: 1.0, C: 1000:50}"
+    ),
+    ComparisonCase(
+        "verifier-env", passes_if("[ $A = 1 ] && [ ! -s /app/x ]"), "echo -n $A > x", '[verifier.env]\nA = "1"'
+    ),
+    ComparisonCase(
+        "solution-env", passes_if('[ -z "$A" ] && [ $(cat /app/x) = 1 ]'), "echo $A > x", '[solution.env]\nA = "1"'
+    ),
+    ComparisonCase(
+        "environment-workdir",
+        passes_if("[ $PWD = /srv ] && [ -e /srv/x ]"),
+        "touch x",
+        '[environment]\nworkdir = "/srv"',
+        "RUN mkdir /srv/y\n",
+    ),
+    ComparisonCase("healthcheck", passes_if("[ $(wc -l < /tmp/tries) -ge 2 ]"), toml=_HEALTHCHECK),
+    ComparisonCase(
+        "log-folders",
+        passes_if("[ -e /app/ok ]"),
+        "cd /logs/agent && cd /logs/artifacts && cd /logs/verifier && touch /app/ok",
+    ),
+    ComparisonCase("unknown-keys", f"echo 1 > {REWARD}", toml='[metadata]\nany = "thing"\n[agent]\ntimeout_sec = 50\n'),
+    # what goes on
+    ComparisonCase(
+        "job-that-ends-later",
+        passes_if("pgrep sleep; sleep 3; [ -e /app/late ]"),
+        "(sleep 1; touch /app/late) > /dev/null 2>&1 &",
+    ),
+    ComparisonCase(
+        "server", passes_if(_FETCHES), f"echo hello > page; nohup python3 -c '{_SERVER}' > /dev/null 2>&1 &\nsleep 2"
+    ),
+    ComparisonCase(
+        "process", passes_if("ps aux | grep -q '[t]he-job'"), "(exec -a the-job sleep 1000) > /dev/null 2>&1 &\nsleep 1"
+    ),
+    # separate
+    ComparisonCase(
+        "artifacts",
+        passes_if("[ -e /app/x ]"),
+        "touch x",
+        _SEPARATE,
+        files={"tests/Dockerfile": "FROM {base}\nWORKDIR /app\nCOPY . /tests\n"},
+        differs="the tests' own image is not built here: the task is unusable, and says so",
+    ),
+)
