@@ -73,6 +73,7 @@ class ImageConfig(NamedTuple):
     user: str = ""
     """Name or number, with ``:group`` or without; empty for root."""
     entrypoint: tuple[str, ...] = ()
+    workdir: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -203,7 +203,8 @@ class DockerEngine:
         config = cast("Json", description.get("Config") or {})
         pairs = (each.partition("=") for each in cast("list[str]", config.get("Env") or []))
         env = tuple((name, value) for name, _, value in pairs)
-        return ImageConfig(env, config.get("User") or "", tuple(config.get("Entrypoint") or ()))
+        user, workdir = config.get("User") or "", config.get("WorkingDir") or ""
+        return ImageConfig(env, user, tuple(config.get("Entrypoint") or ()), workdir)
 
     async def has_live_restore(self) -> bool:
         """Return whether containers survive a restart of this daemon. Raises DockerEngineError."""

@@ -45,7 +45,7 @@ from sandbox.grading.containers.grading_container import longest_overhead_s, ope
 from sandbox.grading.containers.symlink_guard import remove_links
 from sandbox.grading.grade_result import GradeResult
 from sandbox.grading.grading_run import GradingRun, judge_run
-from sandbox.grading.hidden_tests import TEST_SCRIPT_NAME, files_for_tests, folders_for_tests, mentions_path
+from sandbox.grading.hidden_tests import files_for_tests, folders_for_tests, mentions_path, script_path
 from sandbox.grading.isolation.decision import Isolation, decide_isolation
 from sandbox.grading.isolation.environment import TEMPORARY_DIR, TESTS_DIR, build_test_environment
 from sandbox.grading.isolation.script_shell import choose_shell
@@ -85,12 +85,12 @@ async def grade_sandbox(
             _tests_removed(test_session, task, wanted=test_session is session),
         ):
             verifier = await _has_verifier(test_session)
-            isolation = decide_isolation(task.run_tests, task.tests, verifier=verifier)
-            env = await _test_environment(session, task, isolation, network)
+            isolation = _decide_isolation(task, verifier=verifier)
+            env = await _test_environment(test_session, task, isolation, network)
             run = await _run_tests(test_session, task, isolation, limit_s, env, verifier=verifier)
     except UnfitArtifactError as error:
         run = GradingRun(note=f"the agent's files could not be copied to the tests: {error}")
-    isolation = isolation or decide_isolation(task.run_tests, task.tests)
+    isolation = isolation or _decide_isolation(task)
     if task.grading is GradingLevel.LIVE:
         isolation = Isolation.LIVE
     return run.result(task, commands, task.grading, isolation, (time.perf_counter() - started) * 1000)
@@ -99,6 +99,12 @@ async def grade_sandbox(
 def max_grading_s(task: Task, timeout_s: float | None = None) -> float:
     """Return the maximum seconds that :func:`grade_sandbox` takes on a host that answers."""
     return (timeout_s or task.test_timeout_s) + longest_overhead_s(task.grading)
+
+
+def _decide_isolation(task: Task, *, verifier: bool = True) -> Isolation:
+    if task.tests_environment is not None:
+        return Isolation.IMAGE
+    return decide_isolation(task.run_tests, task.tests, verifier=verifier)
 
 
 async def _has_verifier(test_session: SandboxSession) -> bool:
@@ -110,13 +116,14 @@ async def _has_verifier(test_session: SandboxSession) -> bool:
 
 
 async def _test_environment(
-    session: SandboxSession, task: Task, isolation: Isolation, network: Mapping[str, str]
+    test_session: SandboxSession, task: Task, isolation: Isolation, network: Mapping[str, str]
 ) -> dict[str, str]:
     """Return the tests' environment; ``network``: the variables for the network of their phase."""
-    image = dict((await session.image_config()).env)
+    image = dict((await test_session.image_config()).env)
+    own = task.tests_environment
     offline = task.network.verify is NetworkMode.NONE
     folders = (task.workdir, *task.artifacts)
-    given, home = {**task.env, **task.test_env}, session.tests_user.home
+    given, home = {**(task.env if own is None else own.env), **task.test_env}, test_session.tests_user.home
     return build_test_environment(image, given, network, isolation, folders, home=home, offline=offline)
 
 
@@ -134,7 +141,7 @@ async def _run_tests(
     if why:
         return GradingRun(note=why)
     try:
-        removed, why = await remove_links(test_session, tuple(folders_for_tests(task)))
+        removed, why = await remove_links(test_session, tuple({TESTS_DIR, *folders_for_tests(task)}))
         if why:
             return GradingRun(note=why, removed_links=removed)
         run = await _run_script(test_session, task, limit_s, env, verifier=verifier)
@@ -156,9 +163,9 @@ async def _run_script(
         log.feed(data)
         return True
 
-    argv = (*choose_shell(task.run_tests, verifier=verifier).argv, f"{TESTS_DIR}/{TEST_SCRIPT_NAME}")
-    user = test_session.tests_user.process
-    end = await run_child_process(test_session, argv, feed, env=env, limit_s=limit_s, cwd=task.workdir, user=user)
+    argv = (*choose_shell(task.run_tests, verifier=verifier).argv, script_path(task))
+    user, cwd = test_session.tests_user.process, test_session.workdir
+    end = await run_child_process(test_session, argv, feed, env=env, limit_s=limit_s, cwd=cwd, user=user)
     if end is None or task.reports:
         await kill_agent_processes(test_session)  # then nothing is left that could write a report
     if end is None:

@@ -9,6 +9,8 @@ from sandbox.tasks.task import Task
 
 TEST_SCRIPT_NAME = ".longshore-tests.sh"
 """Name in TESTS_DIR of the script that is run; no task has a file of that name."""
+_OWN_SCRIPT_NAME = "test.sh"
+"""Name of the script in an image of the tests' own."""
 _USUAL_NAMES = ("run-tests.sh", "test.sh")
 """Names of the script in Terminal-Bench and Harbor, used unless the task has another file of that name."""
 _VERDICTS_DIR = "/logs/verifier"
@@ -21,6 +23,8 @@ def files_for_tests(task: Task, isolation: Isolation) -> dict[str, bytes]:
 
     pytest settings are added if the task has none, so that pytest does not look for them in the folders above.
     """
+    if task.tests_environment is not None:
+        return {}
     script, taken = task.run_tests.encode(), {path.partition("/")[0] for path in task.tests}
     files = {name: script for name in _USUAL_NAMES if name not in taken} | task.tests | {TEST_SCRIPT_NAME: script}
     if not has_pytest_settings(files, newest=isolation is Isolation.IMAGE):
@@ -28,10 +32,19 @@ def files_for_tests(task: Task, isolation: Isolation) -> dict[str, bytes]:
     return files
 
 
+def script_path(task: Task) -> str:
+    """Return the path of the script that is run."""
+    return f"{TESTS_DIR}/{TEST_SCRIPT_NAME if task.tests_environment is None else _OWN_SCRIPT_NAME}"
+
+
 def folders_for_tests(task: Task) -> dict[str, int]:
-    """Return the modes of the tests' own folders by path; the folders are empty when the tests start."""
+    """Return the modes of the tests' own folders by path; the folders are empty when the tests are written.
+
+    Tests with an image of their own are in it already.
+    """
+    tests = {TESTS_DIR: 0o700} if task.tests_environment is None else {}
     verdicts = {_VERDICTS_DIR: 0o700} if mentions_path(task, _VERDICTS_DIR) else {}
-    return {TESTS_DIR: 0o700, TEMPORARY_DIR: 0o1777, **verdicts}
+    return {**tests, TEMPORARY_DIR: 0o1777, **verdicts}
 
 
 def mentions_path(task: Task, path: str) -> bool:

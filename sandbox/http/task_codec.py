@@ -17,7 +17,7 @@ from protocol.cli.validation_errors import first_invalid_value
 from protocol.errors import UserError
 from sandbox.docker.network.private_networks import MAX_SERVICES
 from sandbox.images.image_names import is_reference
-from sandbox.tasks.task import ImageBuild, Task, TaskHealthcheck, TaskService
+from sandbox.tasks.task import ImageBuild, Task, TaskHealthcheck, TaskService, TestsEnvironment
 
 _ID = re.compile(r"[A-Za-z0-9_.-]{1,200}")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -85,7 +85,7 @@ def check_task_bounds(task: Task) -> Task:
         and all(map(_ALLOWED_HOST.fullmatch, task.network.allowed_hosts)),
         "services": len(task.services) <= MAX_SERVICES and _differ(service.name for service in task.services),
     }
-    judged = own | _build("build", task.build)
+    judged = own | _build("build", task.build) | _tests_environment(task.tests_environment)
     for number, service in enumerate(task.services):
         judged |= _service(f"services.{number}", service)
     wrong = [what for what, right in judged.items() if not right]
@@ -107,6 +107,16 @@ def _build(where: str, build: ImageBuild | None) -> dict[str, object]:
         f"{where}.executable": build.executable <= build.files.keys(),
         f"{where}.args": _is_env(build.args),
         f"{where}.target": _is_text(build.target, 200),
+    }
+
+
+def _tests_environment(own: TestsEnvironment | None) -> dict[str, object]:
+    if own is None:
+        return {}
+    return _build("tests_environment.build", own.build) | {
+        "tests_environment.image": not own.image or is_reference(own.image),
+        "tests_environment.env": _is_env(own.env),
+        "tests_environment.workdir": not own.workdir or _absolute(own.workdir),
     }
 
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field
 from tyro.conf import Positional, subcommand
@@ -30,12 +30,12 @@ from sandbox.egress_proxy.settings import EgressProxySettings
 from sandbox.errors import ImageError
 from sandbox.host_record import HostSettings, current_host
 from sandbox.images import engine_calls
-from sandbox.images.image_names import is_built_name, with_tag
+from sandbox.images.image_names import TaskWithImage, is_built_name, with_tag
 from sandbox.images.store import IMAGE_CONCURRENCY, ImageSettings, ImageStore
 from sandbox.networking.networks import BuildNetworkContainer, SandboxNetworks
 from sandbox.tasks.container_files.build_context import load_build_context
 from sandbox.tasks.formats.registry import load_tasks
-from sandbox.tasks.task import Task, TaskService
+from sandbox.tasks.task import Task
 
 CommandReport = dict[str, Any]
 
@@ -123,7 +123,7 @@ async def _run(chosen: CommandArguments) -> CommandReport:
                 builds_only = not isinstance(chosen, PrefetchImagesArguments)
                 return await _make(store, _requested_tasks(chosen.paths, builds_only=builds_only))
             case PullImagesArguments():
-                return await _make(store, [Task(id=name, instruction="", image=name) for name in chosen.names])
+                return await _make(store, [_Wanted(name, Task(name, "", image=name)) for name in chosen.names])
             case ImportImageArguments():
                 return await _imported(store, chosen.archive, chosen.name)
             case PruneImagesArguments():
@@ -142,29 +142,37 @@ async def _store(concurrency: int, proxy: EgressProxySettings) -> AsyncGenerator
         yield engine, await ImageStore.open(engine, settings, networks.build_network)
 
 
-def _requested_tasks(paths: Sequence[Path], *, builds_only: bool) -> list[Task | TaskService]:
-    requested: list[Task | TaskService] = []
+class _Wanted(NamedTuple):
+    name: str
+    task: TaskWithImage
+
+
+def _requested_tasks(paths: Sequence[Path], *, builds_only: bool) -> list[_Wanted]:
+    requested: list[_Wanted] = []
     for path in paths:
         if (path / "Dockerfile").is_file() and not (path / "task.yaml").exists():
-            requested.append(Task(id=path.resolve().name, instruction="", build=load_build_context(path)))
+            name = path.resolve().name
+            requested.append(_Wanted(name, Task(id=name, instruction="", build=load_build_context(path))))
             continue
         found = load_tasks(path)
         for problem in found.problems:
             print(problem, file=sys.stderr)
         for task in found.tasks:
-            requested += [task, *task.services]
-    chosen = [each for each in requested if each.build is not None or (each.image and not builds_only)]
+            requested.append(_Wanted(task.id, task))
+            requested += [_Wanted(service.name, service) for service in task.services]
+            if task.tests_environment is not None:
+                requested.append(_Wanted(f"{task.id}/tests", task.tests_environment))
+    chosen = [each for each in requested if each.task.build or (each.task.image and not builds_only)]
     if not requested:
         raise UserError(f"{', '.join(map(str, paths))}: there is no task and no Dockerfile: name folders that have one")
     return chosen
 
 
-async def _make(store: ImageStore, requested: Sequence[Task | TaskService]) -> CommandReport:
+async def _make(store: ImageStore, requested: Sequence[_Wanted]) -> CommandReport:
     images: list[CommandReport] = []
     failed: list[CommandReport] = []
 
-    async def one(task: Task | TaskService) -> None:
-        name = task.id if isinstance(task, Task) else task.name
+    async def one(name: str, task: TaskWithImage) -> None:
         try:
             async with store.reserve(task) as image:
                 images.append({"task": name, "image": image})
@@ -172,8 +180,8 @@ async def _make(store: ImageStore, requested: Sequence[Task | TaskService]) -> C
             failed.append({"task": name, "why": str(error)})
 
     async with asyncio.TaskGroup() as group:
-        for task in requested:
-            group.create_task(one(task))
+        for each in requested:
+            group.create_task(one(*each))
     counts = store.statistics()
     return {"images": images, "failed": failed, "built": counts.built, "pulled": counts.pulled}
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import re
+from typing import TypeAlias
 
-from sandbox.tasks.task import ImageBuild, Task, TaskService
+from sandbox.tasks.task import ImageBuild, Task, TaskService, TestsEnvironment
+
+TaskWithImage: TypeAlias = Task | TaskService | TestsEnvironment
+"""What has an image of its own: a task, its services and its tests."""
 
 _WORD = "[A-Za-z0-9]+(?:[._-]+[A-Za-z0-9]+)*"
 _REFERENCE = re.compile(
@@ -35,7 +39,7 @@ def with_tag(name: str) -> str:
     return name if "@" in name or ":" in name.rpartition("/")[2] else f"{name}:latest"
 
 
-def image_for(task: Task | TaskService) -> str:
+def image_for(task: TaskWithImage) -> str:
     """Return the name of a task's or service's image; empty if it names none."""
     if task.build is not None:
         return built_image_name(task.build)

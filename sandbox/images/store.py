@@ -21,10 +21,10 @@ from sandbox.errors import BuildError, ImageError
 from sandbox.images import engine_calls
 from sandbox.images.build_network import BuildNetworkOpener, open_default_network
 from sandbox.images.eviction import ImageEviction
-from sandbox.images.image_names import image_for, with_tag
+from sandbox.images.image_names import TaskWithImage, image_for, with_tag
 from sandbox.images.ledger import ImageLedger
 from sandbox.images.quota import used_bytes
-from sandbox.tasks.task import ImageBuild, NetworkMode, Task, TaskService
+from sandbox.tasks.task import ImageBuild, NetworkMode, Task
 
 IMAGE_CONCURRENCY = 2
 """Maximum number of concurrent builds and pulls."""
@@ -95,8 +95,8 @@ class ImageStore:
         return cls(engine, settings, await open_ledger(engine, settings.home), build_network)
 
     @asynccontextmanager
-    async def reserve(self, task: Task | TaskService) -> AsyncGenerator[str]:
-        """Yield the task's (or service's) image, present until the block ends.
+    async def reserve(self, task: TaskWithImage) -> AsyncGenerator[str]:
+        """Yield the image of a task, a service or tests, present until the block ends.
 
         Raises ImageError, DockerEngineError.
         """
@@ -108,7 +108,7 @@ class ImageStore:
             yield name
 
     @asynccontextmanager
-    async def keep(self, task: Task | TaskService) -> AsyncGenerator[str]:
+    async def keep(self, task: TaskWithImage) -> AsyncGenerator[str]:
         """Yield the name of an image that a container uses, not evicted until the block ends.  Raises ImageError."""
         if self._is_base(task):
             yield self._settings.base_image
@@ -120,7 +120,7 @@ class ImageStore:
         finally:
             self._ledger.release(name)
 
-    def _is_base(self, task: Task | TaskService) -> bool:
+    def _is_base(self, task: TaskWithImage) -> bool:
         return task.build is None and task.image in ("", self._settings.base_image)
 
     async def import_archive(self, archive: Path, name: str) -> None:
@@ -137,7 +137,7 @@ class ImageStore:
                 )
             await asyncio.sleep(_POLL_S)
 
-    async def _ensure(self, name: str, task: Task | TaskService) -> None:
+    async def _ensure(self, name: str, task: TaskWithImage) -> None:
         making = self._making.setdefault(name, asyncio.Lock())  # collected once nobody holds or awaits it
         self._waited += making.locked()
         async with making:
@@ -174,7 +174,7 @@ class ImageStore:
                     return
             await asyncio.sleep(_POLL_S)
 
-    async def _make(self, name: str, task: Task | TaskService) -> None:
+    async def _make(self, name: str, task: TaskWithImage) -> None:
         if task.build is None:
             await engine_calls.pull_image(self._engine, name, self._settings.pull_timeout_s)
             self._pulled += 1
@@ -183,7 +183,7 @@ class ImageStore:
             self._built += 1
         self._ledger.record(name)
 
-    async def _build(self, name: str, context: ImageBuild, task: Task | TaskService) -> None:
+    async def _build(self, name: str, context: ImageBuild, task: TaskWithImage) -> None:
         network = task.network if isinstance(task, Task) else None
         timeout_s = task.build_timeout_s if isinstance(task, Task) else self._settings.pull_timeout_s
         mode = network.build if network else NetworkMode.FULL

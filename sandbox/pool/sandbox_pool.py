@@ -42,7 +42,7 @@ from sandbox.pool.settings import PoolSettings, PoolStatistics
 from sandbox.pool.unanswered_calls import UnansweredCallCleanup
 from sandbox.pool.warm_pool import WarmPool
 from sandbox.pool.warm_sandboxes import ContainerKind
-from sandbox.session.sandbox_session import SandboxSession, SessionLimits
+from sandbox.session.sandbox_session import SandboxSession, SessionLimits, TestsImage
 from sandbox.session.snapshot import snapshot
 from sandbox.tasks.task import Task
 
@@ -162,6 +162,7 @@ class SandboxPool:
         else:
             stack.callback(self._warm_pool.release_slot)
         await self._begin(session, task, lifetime_s, stack)
+        session.tests_image = await self._tests_image(task, stack)
         try:
             await session.setup(task, self.settings.setup_timeout_s)
         except SandboxStartError:
@@ -170,10 +171,20 @@ class SandboxPool:
         return session, kind
 
     async def _kind_for(self, task: Task, image: str, network: ContainerNetwork = NO_SERVICES) -> ContainerKind:
-        """Return the kind of container for a task; each image's configuration is read once."""
+        return self._template.container_kind(task, image, await self._image_config(image), network)
+
+    async def _image_config(self, image: str) -> ImageConfig:
+        """Return the image's configuration, which is read once."""
         if image not in self._image_configs:
             self._image_configs[image] = await self.engine.image_config(image)
-        return self._template.container_kind(task, image, self._image_configs[image], network)
+        return self._image_configs[image]
+
+    async def _tests_image(self, task: Task, stack: AsyncExitStack) -> TestsImage | None:
+        """Return the image of the tests if they have one of their own, present until ``stack`` ends."""
+        if task.tests_environment is None:
+            return None
+        name = await stack.enter_async_context(self.images.reserve(task.tests_environment))
+        return TestsImage(name, await self._image_config(name))
 
     async def adopt(self, container: str, task: Task, deadline_s: float | None = None) -> SandboxSession:
         """Take over a running container of this pool whose process has died, with its services and network; its
@@ -194,6 +205,7 @@ class SandboxPool:
                 kind = await self._kind_for(task, image, network)
                 session.spec = self._template.container_spec(kind, lifetime_s)  # so it can be copied and graded
                 await session.find_users(task)
+                session.tests_image = await self._tests_image(task, stack)
                 await self._begin(session, task, lifetime_s, stack)
                 self._sessions[session] = stack.pop_all()
         except (DockerEngineError, SandboxStartError) as error:

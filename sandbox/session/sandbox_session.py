@@ -16,6 +16,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from protocol.errors import InfraError
 from protocol.processes.cancellation import call_with_undo
@@ -55,6 +56,14 @@ class SessionLimits:
     """Maximum seconds that it lives."""
 
 
+class TestsImage(NamedTuple):
+    """Image of a task's tests, on the engine."""
+
+    __test__ = False
+    name: str
+    config: ImageConfig
+
+
 class SandboxSession(InitConnection):
     """A running sandbox; :meth:`start` or :meth:`adopt` creates it, :meth:`close`, which never raises, ends it."""
 
@@ -75,6 +84,8 @@ class SandboxSession(InitConnection):
         self._slots = SlotTable(self, workdir)
         self.agent_user = self.tests_user = self._shell_user = ContainerUser()
         """Root, unless the task or its image names another user."""
+        self.tests_image: TestsImage | None = None
+        """Image of the tests, if they have one of their own; the pool keeps it while the session is open."""
         self.shell = self._slots.main_shell
         """The shell that exists from the start."""
         self.named_sessions: dict[str, NamedSession] = {}
@@ -156,14 +167,21 @@ class SandboxSession(InitConnection):
         """
         of_image = (await self.image_config()).user
         names = (task.agent_user or of_image, task.tests_user or of_image, of_image)
+        self.agent_user, self.tests_user, image_user = await self._resolve_users(names)
+        return image_user
+
+    async def find_tests_user(self, task: Task) -> None:
+        """Find the user of the tests of ``task`` alone, in a container of the tests' own image."""
+        (self.tests_user,) = await self._resolve_users([task.tests_user or (await self.image_config()).user])
+
+    async def _resolve_users(self, names: Sequence[str]) -> list[ContainerUser]:
         if all(map(names_root, names)):
-            return ContainerUser()
+            return [ContainerUser()] * len(names)
         passwd, group = [await self._read_user_file(each) for each in USER_FILES]
         try:
-            self.agent_user, self.tests_user, image_user = (resolve_user(each, passwd, group) for each in names)
+            return [resolve_user(each, passwd, group) for each in names]
         except UnknownUserError as error:
             raise TaskFault(f"the task's user cannot be used: {error}") from error
-        return image_user
 
     async def set_agent_user(self, user: ContainerUser) -> None:
         """Run commands as ``user`` from now on, with the user's HOME unless the image or the task gives another one.

@@ -107,7 +107,7 @@ def _decode_bytes(name: str, value: object) -> object:
     fields = cast("dict[str, object]", value)
     if name in {"files", "tests", "solution_files"}:
         return {path: _bytes(text) for path, text in fields.items()}
-    inner = {"build": "files", "service": "build"}.get(name)
+    inner = {"build": "files", "service": "build", "tests_environment": "build"}.get(name)
     return fields | {inner: _decode_bytes(inner, fields[inner])} if inner in fields else fields
 
 

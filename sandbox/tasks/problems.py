@@ -114,7 +114,8 @@ class TaskProblems:
 
 
 def _variables(task: Task) -> Iterator[tuple[str, str]]:
-    for variables in (task.env, task.agent_env, task.test_env, task.solution_env):
+    own = task.tests_environment
+    for variables in (task.env, task.agent_env, task.test_env, task.solution_env, own.env if own else {}):
         yield from variables.items()
 
 
@@ -135,6 +136,8 @@ def find_broken_rules(task: Task) -> Iterator[tuple[str, str]]:
     for name, value in _variables(task):
         if not name or "=" in name or "\0" in name + value:
             yield f"env: {name!r} is not a variable", "a name has no = and neither it nor its value has a NUL byte"
+    if task.tests_environment is not None and task.grading is not GradingLevel.ARTIFACTS:
+        yield f"tests_environment at grading {task.grading}", "only at artifacts do tests have a container of their own"
     for service in task.services:
         if not _NAME.fullmatch(service.name):
             yield f"the service name {service.name!r} has other characters than A-Z a-z 0-9 _ . -", "it is a host name"

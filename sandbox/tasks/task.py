@@ -141,6 +141,21 @@ class TaskService:
 
 @with_config(_STRICT)
 @dataclass(frozen=True, slots=True)
+class TestsEnvironment:
+    """The clean container of tests that have an image of their own, which holds them in ``/tests``."""
+
+    __test__ = False
+    image: str = ""
+    build: ImageBuild | None = None
+    """Build of the image; replaces ``image``."""
+    env: dict[str, str] = field(default_factory=dict[str, str])
+    """Environment variables, instead of the task's ``env``."""
+    workdir: str = ""
+    """Directory in which the tests start; empty for the image's."""
+
+
+@with_config(_STRICT)
+@dataclass(frozen=True, slots=True)
 class TaskHealthcheck:
     """Says when the agent's container is ready, with the semantics of Docker's HEALTHCHECK."""
 
@@ -199,6 +214,8 @@ class Task:
     grading: GradingLevel = GradingLevel.SAME
     artifacts: tuple[str, ...] = ()
     """Absolute paths that level ``artifacts`` copies into the clean image."""
+    tests_environment: TestsEnvironment | None = None
+    """Container of the tests at level ``artifacts``; None for one of the task's image."""
     env: dict[str, str] = field(default_factory=dict[str, str])
     """Environment variables of the agent's shell and of the tests, which override the image's."""
     agent_env: dict[str, str] = field(default_factory=dict[str, str])

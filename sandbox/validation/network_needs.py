@@ -66,8 +66,9 @@ def find_unmet_needs(task: Task) -> tuple[NetworkNeed, ...]:
 
 
 def image_builds(task: Task) -> list[ImageBuild]:
-    """Return the builds of the agent's image and of its services that have a Dockerfile."""
-    every = (task.build, *(service.build for service in task.services))
+    """Return the builds of the images of the agent, its services and its tests that have a Dockerfile."""
+    own = task.tests_environment
+    every = (task.build, *(service.build for service in task.services), own and own.build)
     return [build for build in every if build is not None and build.dockerfile in build.files]
 
 

@@ -19,7 +19,7 @@ from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from sandbox.docker.container_spec import ContainerSpec
 from sandbox.docker.files.committed_images import COMMIT_TIMEOUT_S, committed_image, writable_layer_bytes
@@ -43,6 +43,7 @@ from sandbox.grading.containers.second_container import (
 )
 from sandbox.grading.containers.transfer import freeze_agent, retry_transfer, untouched_container_works
 from sandbox.grading.hidden_tests import folders_for_tests
+from sandbox.grading.isolation.environment import TESTS_DIR
 from sandbox.session.private_folders import private_folders
 from sandbox.session.sandbox_session import SandboxSession
 from sandbox.tasks.task import GradingLevel, Task
@@ -127,7 +128,7 @@ async def _copied_container(
     session: SandboxSession, spec: ContainerSpec, task: Task, test_timeout_s: float, *, live: bool
 ) -> AsyncGenerator[SandboxSession]:
     """Open a copy of the agent's container, in which nothing runs but PID 1."""
-    works = partial(untouched_container_works, session, spec, task, live=live)
+    works = partial(untouched_container_works, session, spec, task.workdir, live=live)
     async with AsyncExitStack() as stack:
         copy = partial(_image_copy, session, stack.enter_context(scratch_folder()), live=live)
         image, volumes = await retry_transfer(lambda: stack.enter_async_context(copy()), works)
@@ -137,7 +138,7 @@ async def _copied_container(
             open_second_container,
             session,
             replace(spec, image=image, committed_from=spec.task_image),
-            task,
+            task.workdir,
             test_timeout_s,
         )
         test_session = await retry_transfer(lambda: stack.enter_async_context(copied()), works)
@@ -146,16 +147,31 @@ async def _copied_container(
         yield test_session
 
 
+def _is_of_tests(path: str) -> bool:
+    return PurePosixPath(path).is_relative_to(TESTS_DIR)
+
+
 @asynccontextmanager
 async def _clean_container(
     session: SandboxSession, spec: ContainerSpec, task: Task, test_timeout_s: float, *, live: bool
 ) -> AsyncGenerator[SandboxSession]:
-    """Open a fresh container of the task's image, with the artifacts in place of what its setup made."""
-    works = partial(untouched_container_works, session, spec, task, live=live)
-    async with open_second_container(session, spec, task, test_timeout_s) as test_session:
-        await test_session.setup(task, SETUP_TIMEOUT_S)
+    """Open a fresh container of the task's image, or of the tests' own, with the artifacts in place of what its setup
+    made."""
+    own, image = task.tests_environment, session.tests_image
+    workdir = task.workdir
+    if own is not None and image is not None:
+        spec = replace(spec, image=image.name, image_config=image.config, env=own.env)
+        workdir = own.workdir or image.config.workdir or "/"
+    works = partial(untouched_container_works, session, spec, workdir, live=live)
+    async with open_second_container(session, spec, workdir, test_timeout_s) as test_session:
+        if own is None:
+            await test_session.setup(task, SETUP_TIMEOUT_S)
+        else:
+            await test_session.find_tests_user(task)
         with scratch_folder() as folder:
             paths_by_target = await resolve_paths(test_session, task.artifacts)
+            if own is not None:  # the tests are in this image already
+                paths_by_target = {real: path for real, path in paths_by_target.items() if not _is_of_tests(real)}
             found = await retry_transfer(lambda: collect_artifacts(session, paths_by_target, folder, live=live), works)
             await unpack_files(test_session, list(paths_by_target), found, works)
         yield test_session

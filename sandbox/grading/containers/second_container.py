@@ -10,7 +10,6 @@ from sandbox.docker.container_spec import ContainerSpec
 from sandbox.docker.retry import DockerEngineError
 from sandbox.errors import SandboxLost
 from sandbox.session.sandbox_session import SandboxSession, SessionLimits
-from sandbox.tasks.task import Task
 
 SETUP_TIMEOUT_S = 120.0
 SPARE_S = 300.0
@@ -26,11 +25,11 @@ def spec_of(session: SandboxSession) -> ContainerSpec:
 
 @asynccontextmanager
 async def open_second_container(
-    session: SandboxSession, spec: ContainerSpec, task: Task, test_timeout_s: float
+    session: SandboxSession, spec: ContainerSpec, workdir: str, test_timeout_s: float
 ) -> AsyncGenerator[SandboxSession]:
     """Start a container of ``spec`` and remove it when the block ends."""
     life = SETUP_TIMEOUT_S + test_timeout_s + SPARE_S
-    test_session = await SandboxSession.start(session.engine, spec, task.workdir, SessionLimits(life, life))
+    test_session = await SandboxSession.start(session.engine, spec, workdir, SessionLimits(life, life))
     test_session.tests_user = session.tests_user
     try:
         with session.watch_verifier(test_session):

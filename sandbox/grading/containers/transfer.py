@@ -20,7 +20,6 @@ from sandbox.grading.containers.artifacts import UnfitArtifactError
 from sandbox.grading.containers.container_calls import pause_container
 from sandbox.grading.containers.second_container import open_second_container
 from sandbox.session.sandbox_session import SandboxSession
-from sandbox.tasks.task import Task
 
 T = TypeVar("T")
 _REFUSED = (DockerEngineError, SandboxStartError)
@@ -58,7 +57,7 @@ async def retry_transfer(work: Callable[[], Awaitable[T]], works: Callable[[], A
         raise UnfitArtifactError(str(error)) from error
 
 
-async def untouched_container_works(session: SandboxSession, spec: ContainerSpec, task: Task, *, live: bool) -> bool:
+async def untouched_container_works(session: SandboxSession, spec: ContainerSpec, workdir: str, *, live: bool) -> bool:
     """Return whether the daemon starts, freezes (if ``live``) and copies a container of the task's own image.
 
     Raises the reason if the agent's container has ended.
@@ -67,7 +66,7 @@ async def untouched_container_works(session: SandboxSession, spec: ContainerSpec
         raise await session.end_reason()
     with suppress(InfraError, SandboxDestroyed):
         async with (
-            open_second_container(session, spec, task, 0.0) as other,
+            open_second_container(session, spec, workdir, 0.0) as other,
             pause_container(session.engine, other.container) if live else nullcontext(),
             committed_image(session.engine, other.container, pause=False),
         ):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated, cast
 
 from pydantic import Field, TypeAdapter, ValidationError
@@ -28,6 +29,7 @@ from sandbox.tasks.formats.harbor.schema import (
     HarborTask,
 )
 from sandbox.tasks.formats.harbor.support import check_support, is_graded_separately
+from sandbox.tasks.formats.harbor.tests_environment import read_tests_environment
 from sandbox.tasks.live_evidence import suggest_grading
 from sandbox.tasks.problems import TaskProblems
 from sandbox.tasks.task import GradingLevel, Task, TaskHealthcheck
@@ -82,6 +84,9 @@ def read_task(name: str, tree: FileTree, problems: TaskProblems) -> Task:
         )
     )
     network, health = read_network(described, problems), environment.healthcheck
+    own = read_tests_environment(verifier, tree, problems)
+    if own is not None:
+        own = replace(own, env=_resolve("verifier.environment.env", own.env, problems))
     instruction = problems.read_text(tree, "instruction.md", "the agent needs it").strip() or "unreadable"
     level = suggest_grading(run_tests, tests, instruction)
     return Task(
@@ -104,6 +109,7 @@ def read_task(name: str, tree: FileTree, problems: TaskProblems) -> Task:
         network=composed.network(network),
         grading=GradingLevel.ARTIFACTS if is_graded_separately(verifier) else level,
         artifacts=tuple(each.source for each in described.artifacts),
+        tests_environment=own,
         env=env | composed.env,
         agent_env=agent_env,
         test_env=test_env,

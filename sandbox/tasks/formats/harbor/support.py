@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from sandbox.tasks.file_tree import FileTree
 from sandbox.tasks.formats.harbor.schema import (
     AGENT_SERVICE,
-    TESTS_IMAGE,
     HarborEnvironment,
     HarborTable,
     HarborTask,
@@ -43,17 +42,17 @@ def _unsupported(described: HarborTask, tree: FileTree) -> Iterator[tuple[str, s
             yield f"artifacts: {each.source} excludes files", "the tests get all of it"
 
 
-def _unsupported_environment(environment: HarborEnvironment) -> Iterator[tuple[str, str]]:
+def _unsupported_environment(environment: HarborEnvironment, table: str = "environment") -> Iterator[tuple[str, str]]:
     if environment.os != "linux":
-        yield f"environment.os = {environment.os!r}", "sandboxes are Linux containers"
+        yield f"{table}.os = {environment.os!r}", "sandboxes are Linux containers"
     if environment.gpus:
-        yield f"environment.gpus = {environment.gpus}", "sandboxes have no GPU"
+        yield f"{table}.gpus = {environment.gpus}", "sandboxes have no GPU"
     if environment.tpu:
-        yield "environment.tpu", "sandboxes have no TPU"
+        yield f"{table}.tpu", "sandboxes have no TPU"
     if environment.mcp_servers:
-        yield "environment.mcp_servers", "agents here have no MCP client"
+        yield f"{table}.mcp_servers", "agents here have no MCP client"
     if environment.skills_dir:
-        yield "environment.skills_dir", "agents here read no skills"
+        yield f"{table}.skills_dir", "agents here read no skills"
 
 
 def _unsupported_verifier(verifier: HarborVerifier, tree: FileTree) -> Iterator[tuple[str, str]]:
@@ -63,11 +62,12 @@ def _unsupported_verifier(verifier: HarborVerifier, tree: FileTree) -> Iterator[
         yield "verifier.collect", "no command runs between the agent and the tests"
     if not is_graded_separately(verifier):
         return
+    if "tests/docker-compose.yaml" in tree.files:
+        yield "tests/docker-compose.yaml", "the tests' own container has no services"
     if verifier.environment is not None:
-        yield "verifier.environment", "the tests get a clean container of the agent's image, and no other"
-    for name in sorted(TESTS_IMAGE):
-        if f"tests/{name}" in tree.files:
-            yield f'verifier.environment_mode = "separate" with tests/{name}', "the tests' own image is not built"
+        yield from _unsupported_environment(verifier.environment, "verifier.environment")
+        if not verifier.environment.docker_image and "tests/Dockerfile" not in tree.files:
+            yield "verifier.environment without an image", "the tests get a clean container of the agent's image"
 
 
 def is_graded_separately(verifier: HarborVerifier) -> bool:
@@ -85,6 +85,8 @@ def _unknown_keys(described: HarborTask) -> dict[str, list[str]]:
         "[verifier]": described.verifier,
         "[solution]": described.solution,
     }
+    if described.verifier.environment:
+        tables["[verifier.environment]"] = described.verifier.environment
     if described.environment.healthcheck:
         tables["[environment.healthcheck]"] = described.environment.healthcheck
     tables |= {f"the artifact {each.source}": each for each in described.artifacts}

@@ -78,8 +78,11 @@ def _tables(task: Task) -> dict[str, Any]:
             table["user"] = user
     if task.network.verify is not task.network.agent:
         verifier |= _network(task.network.verify, task.network.allowed_hosts)
-    if task.grading is GradingLevel.ARTIFACTS and not task.tests.keys() & TESTS_IMAGE:
+    own = task.tests_environment
+    if task.grading is GradingLevel.ARTIFACTS and (own is not None or not task.tests.keys() & TESTS_IMAGE):
         verifier["environment_mode"] = "separate"
+    if own is not None and own.image:
+        verifier["environment"] = {"docker_image": own.image, **_variables(own.env)}
     tables: dict[str, Any] = {"version": "1.0"}
     if task.artifacts:
         tables["artifacts"] = list(task.artifacts)

@@ -21,11 +21,12 @@ from sandbox.errors import SandboxLost
 from sandbox.grading.containers import agent_processes, carried_files
 from sandbox.grading.containers.container_calls import container_pids, main_pid, pause_container
 from sandbox.grading.grader import grade_sandbox
+from sandbox.grading.isolation.decision import Isolation
 from sandbox.grading.results.verdict import GradingOutcome
 from sandbox.host_record import SandboxHost
 from sandbox.pool import container_template
 from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
-from sandbox.tasks.task import GradingLevel, ImageBuild, Task
+from sandbox.tasks.task import GradingLevel, ImageBuild, NetworkMode, Task, TaskNetwork, TestsEnvironment
 
 pytestmark = [pytest.mark.first_case, pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
 S = 60.0
@@ -53,6 +54,42 @@ async def pool_containers(engine: DockerEngine, pool: SandboxPool) -> set[str]:
 async def nothing_is_left(engine: DockerEngine, pool: SandboxPool) -> AsyncGenerator[None]:
     yield
     assert await images(engine, pool) == 0, "copies were left"
+
+
+OWN_TESTS = """
+[ "$(cat /tests/secret)" = s ] && echo PASSED bundled
+[ "$(cat /app/left)" = work ] && echo PASSED artifact
+[ ! -e /given ] && [ ! -e /etc/changed ] && echo PASSED clean
+[ "$(whoami) $PWD $A$B" = "checker /checks 12" ] && echo PASSED environment
+[ ! -e /tests/planted ] && echo PASSED untouched
+"""
+
+
+async def test_tests_run_in_an_image_of_their_own(pool: SandboxPool, docker_engine: SandboxHost):
+    dockerfile = f"""
+FROM {docker_engine.base_image}
+RUN echo 'checker:x:1234:1234::/:/bin/sh' >> /etc/passwd
+ENV A=1
+WORKDIR /checks
+COPY . /tests
+USER checker
+"""
+    files = {"Dockerfile": dockerfile.encode(), "secret": b"s", "test.sh": (HEAD + OWN_TESTS).encode()}
+    graded = task(
+        OWN_TESTS,
+        GradingLevel.ARTIFACTS,
+        *("bundled", "artifact", "clean", "environment", "untouched"),
+        artifacts=("/app/left", "/tests"),
+        files={"/given": b""},
+        env={"B": "agent's"},
+        tests_environment=TestsEnvironment(build=ImageBuild(files), env={"B": "2"}),
+        network=TaskNetwork(build=NetworkMode.NONE),
+    )
+    async with pool.acquire(graded) as session:
+        await session.run("echo work > /app/left; touch /etc/changed; mkdir /tests; touch /tests/planted", S)
+        result = await grade_sandbox(session, graded)
+        assert result.all_passed, result.log
+        assert result.isolation is Isolation.IMAGE
 
 
 WHERE = """

@@ -17,6 +17,7 @@ from sandbox.tasks.task import (
     Task,
     TaskHealthcheck,
     TaskNetwork,
+    TestsEnvironment,
 )
 
 NONE, PROXY, FULL = NetworkMode.NONE, NetworkMode.PROXY, NetworkMode.FULL
@@ -126,7 +127,8 @@ def test_artifacts_may_be_tables(tmp_path: Path) -> None:
         ('[environment.env]\nMODE = "${MODE}"', "environment.env.MODE"),
         ('[verifier.env]\nKEY = "${OPENAI_API_KEY}"', "verifier.env.KEY"),
         ('[[verifier.collect]]\ncommand = "dump"', "verifier.collect"),
-        ('[verifier.environment]\ndocker_image = "a"', "verifier.environment"),
+        ("[verifier.environment]\ncpus = 2", "verifier.environment without an image"),
+        ('[verifier.environment]\ndocker_image = "a"\ngpus = 1', "verifier.environment.gpus = 1"),
         ('[verifier]\nenvironment_mode = "shared"\n[verifier.environment]\ncpus = 1', "contradicts"),
         ('[[steps]]\nname = "one"', "steps"),
         ('artifacts = ["out.csv"]', "artifacts: 'out.csv'"),
@@ -140,9 +142,30 @@ def test_an_unsupported_key_makes_the_task_unusable_and_is_named(tmp_path: Path,
     assert what in "\n".join(map(str, loaded.problems))
 
 
-def test_tests_with_an_image_of_their_own_are_not_graded_in_another(tmp_path: Path) -> None:
-    loaded = load(tmp_path, '[verifier]\nenvironment_mode = "separate"', tests__Dockerfile="FROM debian")
-    assert "tests/Dockerfile" in str(loaded.problems[0])
+SEPARATE = '[verifier]\nenvironment_mode = "separate"\n'
+
+
+def test_tests_may_have_an_image_of_their_own(tmp_path: Path) -> None:
+    task = load(
+        tmp_path, f"{SEPARATE}[environment.env]\nA = '1'", tests__Dockerfile="FROM a", tests__x=""
+    ).require_task()
+    assert task.tests_environment is not None
+    assert task.tests_environment.build is not None
+    assert task.tests_environment.build.files.keys() == {"Dockerfile", "x", "test.sh"}
+    assert (task.grading, task.tests_environment.env) == (GradingLevel.ARTIFACTS, {})
+    again = load_task_folder(HARBOR, write_task_folder(HARBOR, task, tmp_path / "again")).require_task()
+    assert again == task
+
+
+def test_the_tests_image_may_be_named(tmp_path: Path) -> None:
+    task = read(tmp_path, '[verifier.environment]\ndocker_image = "checker:1"\nworkdir = "/t"\nenv = {A = "${B:-c}"}')
+    assert task.tests_environment == TestsEnvironment("checker:1", env={"A": "c"}, workdir="/t")
+    assert task.grading is GradingLevel.ARTIFACTS
+
+
+def test_tests_with_services_of_their_own_are_named(tmp_path: Path) -> None:
+    loaded = load(tmp_path, SEPARATE, **{"tests__docker-compose.yaml": "services: {}"})
+    assert "tests/docker-compose.yaml" in str(loaded.problems[0])
 
 
 @pytest.mark.parametrize(
