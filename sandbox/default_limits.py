@@ -5,3 +5,4 @@ from __future__ import annotations
 MEMORY_MB = 256
 PIDS = 64
 CPUS = 1.0
+SHM_MB = 64

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 from protocol.errors import UserError
 from sandbox.capabilities import BASE_CAPABILITIES
-from sandbox.default_limits import CPUS, MEMORY_MB, PIDS
+from sandbox.default_limits import CPUS, MEMORY_MB, PIDS, SHM_MB
 from sandbox.docker.retry import Json
 
 PRIVATE_DNS: Json = {"Dns": ["127.0.0.254"], "DnsOptions": ["timeout:1", "attempts:1"]}
@@ -36,6 +36,8 @@ class ContainerLimits:
     memory_bytes: int = MEMORY_MB << 20
     pids: int = PIDS
     cpus: float = CPUS
+    shm_bytes: int = SHM_MB << 20
+    """Size of ``/dev/shm``."""
     file_bytes: int = 2 << 30
     """Largest size of one file."""
     disk_bytes: int = 2 << 30
@@ -63,6 +65,11 @@ def ulimits(limits: ContainerLimits) -> list[Json]:
 def storage_options(limits: ContainerLimits) -> Json:
     """Build the storage driver's option for the disk limit."""
     return {"size": str(limits.disk_bytes)}
+
+
+def tmpfs_options(folders: Sequence[str]) -> Json:
+    """Build Docker's ``Tmpfs``: the options of each folder, by path."""
+    return {path: options for path, _, options in (each.partition(":") for each in folders)}
 
 
 class ImageConfig(NamedTuple):
@@ -104,6 +111,8 @@ class ContainerSpec:
     """The task's image if ``image`` was committed from a sandbox; an agent may have changed the files that the daemon
     reads from such an image (:mod:`sandbox.docker.files.user_files`)."""
 
+    tmpfs: tuple[str, ...] = ()
+    """Folders in memory: absolute paths, with ``:options`` of mount or without."""
     image_config: ImageConfig | None = None
     """The task image's configuration, if it is known."""
 
@@ -147,6 +156,8 @@ class ContainerSpec:
                 "PidsLimit": limits.pids,
                 "Memory": limits.memory_bytes,
                 "MemorySwap": limits.memory_bytes,
+                "ShmSize": limits.shm_bytes,
+                "Tmpfs": tmpfs_options(self.tmpfs),
                 "NanoCpus": int(limits.cpus * 1e9),
                 "Ulimits": ulimits(limits),
                 "Mounts": [{"Type": "bind", "Source": str(self.toolchain), "Target": "/.sbx", "ReadOnly": True}],

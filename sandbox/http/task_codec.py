@@ -75,6 +75,8 @@ def check_task_bounds(task: Task) -> Task:
         "run_tests": "\0" not in task.run_tests,
         "answer": _is_text(task.answer),
         "memory_mb": 0 < task.memory_mb <= MAX_MEMORY_MB,
+        "shm_mb": 0 < task.shm_mb <= MAX_MEMORY_MB,
+        "tmpfs": len(task.tmpfs) <= MAX_NAMES and all(map(_absolute, task.tmpfs)),
         "storage_mb": 0 < task.storage_mb <= MAX_STORAGE_MB,
         "pids": 0 < task.pids <= MAX_PIDS,
         "cpus": 0 < task.cpus <= MAX_CPUS,
@@ -127,6 +129,8 @@ def _service(where: str, service: TaskService) -> dict[str, object]:
         f"{where}.command": len(service.command) <= MAX_NAMES and all(_is_text(each) for each in service.command),
         f"{where}.env": _is_env(service.env),
         f"{where}.healthcheck": _is_text(service.healthcheck),
+        f"{where}.shm_mb": 0 < service.shm_mb <= MAX_MEMORY_MB,
+        f"{where}.tmpfs": len(service.tmpfs) <= MAX_NAMES and all(map(_absolute, service.tmpfs)),
         f"{where}.memory_mb": 0 < service.memory_mb <= MAX_MEMORY_MB,
         f"{where}.cpus": 0 < service.cpus <= MAX_CPUS,
     }

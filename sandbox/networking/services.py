@@ -17,7 +17,14 @@ from typing import Any
 from protocol.errors import UserError
 from protocol.processes.cancellation import call_with_undo
 from sandbox.capabilities import BASE_CAPABILITIES
-from sandbox.docker.container_spec import PRIVATE_DNS, ContainerLimits, networking_config, storage_options, ulimits
+from sandbox.docker.container_spec import (
+    PRIVATE_DNS,
+    ContainerLimits,
+    networking_config,
+    storage_options,
+    tmpfs_options,
+    ulimits,
+)
 from sandbox.docker.engine import DockerEngine
 from sandbox.docker.labels import NETWORK_LABEL, SERVICE_LABEL
 from sandbox.docker.network import private_networks
@@ -157,6 +164,8 @@ def _request(
             "StorageOpt": storage_options(SERVICE_LIMITS) if settings.disk_quota else {},
             "Memory": memory,
             "MemorySwap": memory,
+            "ShmSize": service.shm_mb << 20,
+            "Tmpfs": tmpfs_options(service.tmpfs),
             "NanoCpus": int(service.cpus * 1e9),
             "Mounts": [{"Type": "bind", "Source": str(settings.toolchain), "Target": "/.sbx", "ReadOnly": True}],
         },

@@ -50,10 +50,17 @@ class ContainerTemplate:
         return ContainerKind(
             image,
             task.workdir,
-            ContainerLimits(task.memory_mb << 20, task.pids, task.cpus, disk_bytes=task.storage_mb << 20),
+            ContainerLimits(
+                task.memory_mb << 20,
+                task.pids,
+                task.cpus,
+                shm_bytes=task.shm_mb << 20,
+                disk_bytes=task.storage_mb << 20,
+            ),
             tuple(sorted({**network.env, **task.env, **task.agent_env}.items())),
             (*BASE_CAPABILITIES, *of_pid_1),
             network.network,
+            task.tmpfs,
             image_config,
         )
 
@@ -71,6 +78,7 @@ class ContainerTemplate:
             network=kind.network,
             resolves_public_names=kind.network == SHARED_NETWORK,
             capabilities=kind.capabilities,
+            tmpfs=kind.tmpfs,
             image_config=kind.image_config,
         )
 

@@ -26,6 +26,7 @@ class ContainerKind:
     env: tuple[tuple[str, str], ...] = ()
     capabilities: tuple[str, ...] = BASE_CAPABILITIES
     network: str = NO_NETWORK
+    tmpfs: tuple[str, ...] = ()
     image_config: ImageConfig = field(default_factory=ImageConfig)
 
 

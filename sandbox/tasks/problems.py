@@ -148,7 +148,7 @@ def find_broken_rules(task: Task) -> Iterator[tuple[str, str]]:
     yield from _broken_paths(task)
 
 
-_LIMITS = ("agent_timeout_s", "test_timeout_s", "build_timeout_s", "memory_mb", "pids", "cpus", "storage_mb")
+_LIMITS = ("agent_timeout_s", "test_timeout_s", "build_timeout_s", "memory_mb", "pids", "cpus", "storage_mb", "shm_mb")
 
 
 def _broken_numbers(task: Task) -> Iterator[tuple[str, str]]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from pydantic import ConfigDict, with_config
 
 from protocol.errors import UserError
-from sandbox.default_limits import CPUS, MEMORY_MB, PIDS
+from sandbox.default_limits import CPUS, MEMORY_MB, PIDS, SHM_MB
 
 _STRICT = ConfigDict(extra="forbid", ser_json_bytes="base64", val_json_bytes="base64")
 """When one of these is read, an unknown key is an error; in JSON, bytes are URL-safe base64."""
@@ -137,6 +137,10 @@ class TaskService:
     """Shell command that must exit with 0 before the agent starts; if empty, a running service is enough."""
     memory_mb: int = MEMORY_MB
     cpus: float = CPUS
+    shm_mb: int = SHM_MB
+    """Size of ``/dev/shm``."""
+    tmpfs: tuple[str, ...] = ()
+    """Folders in memory: absolute paths, with ``:options`` of mount or without."""
 
 
 @with_config(_STRICT)
@@ -242,6 +246,10 @@ class Task:
     cpus: float = CPUS
     storage_mb: int = 2048
     """Disk space that the agent may use, limited by the best means that the host has."""
+    shm_mb: int = SHM_MB
+    """Size of ``/dev/shm``."""
+    tmpfs: tuple[str, ...] = ()
+    """Folders in memory: absolute paths, with ``:options`` of mount or without."""
 
     @property
     def log_folders(self) -> tuple[str, ...]:

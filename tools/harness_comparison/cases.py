@@ -215,6 +215,22 @@ CASES = (
         "cd /logs/agent && cd /logs/artifacts && cd /logs/verifier && touch /app/ok",
     ),
     ComparisonCase("unknown-keys", f"echo 1 > {REWARD}", toml='[metadata]\nany = "thing"\n[agent]\ntimeout_sec = 50\n'),
+    ComparisonCase(
+        "compose-shm", passes_if("[ $(df -m --output=size /dev/shm | tail -1) = 128 ]"), service="shm_size: 128m"
+    ),
+    ComparisonCase(
+        "compose-tmpfs",
+        passes_if('[ "$(stat -f -c %T /cache) $(cat /cache/x)" = "tmpfs x" ]'),
+        "echo x > /cache/x",
+        service="tmpfs: [/cache]",
+    ),
+    ComparisonCase(
+        "compose-volume",
+        passes_if('[ "$(cat /data/image /data/x)" = "$(printf \'image\\nx\')" ]'),
+        "echo x > /data/x",
+        dockerfile="RUN mkdir /data && echo image > /data/image\n",
+        service="volumes: [data:/data]\nvolumes:\n  data:",
+    ),
     # what goes on
     ComparisonCase(
         "job-that-ends-later",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import posixpath
+import re
 import shlex
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
@@ -29,6 +31,8 @@ HARNESS_FOLDER = "/harness/"
 """Prefix of the harness's own host paths: a volume from there is ignored."""
 _OUTSIDE = "not in the supported part of Compose: see sandbox/tasks/container_files/compose_schema.py"
 _WAITS = {"sleep infinity", "tail -f /dev/null", "bash", "sh", "/bin/bash", "/bin/sh", ""}
+_VOLUME = re.compile(r"(?:(?P<name>[A-Za-z0-9][\w.-]*):)?/[^:]*(?::[a-z,]+)?")
+"""A volume of Docker's, with a name or without; a folder of the host begins with a dot or a slash."""
 _CAPABILITIES = {*BASE_CAPABILITIES, "NET_BIND_SERVICE"}
 _GRADER = ("T_BENCH_", "TEST_DIR")
 """Prefixes of variables that the grader sets itself."""
@@ -45,6 +49,8 @@ class ComposeFacts:
     memory_mb: int | None = None
     cpus: float | None = None
     pids: int | None = None
+    shm_mb: int | None = None
+    tmpfs: tuple[str, ...] = ()
     user: str = ""
     offline: bool = False
     """The agent's service has no network."""
@@ -78,6 +84,7 @@ def read_compose_file(
         return None
     agent = ComposeFacts()
     services: list[TaskService] = []
+    volumes: Counter[str] = Counter()
     if len(file.networks) > 1:
         problems.add(f"{name} has networks {', '.join(file.networks)}", "all services share one private network")
     if main not in file.services:
@@ -87,14 +94,32 @@ def read_compose_file(
         if key == main:
             if read_main := problems.validate(where, given, ComposeAgentService, unknown=_OUTSIDE):
                 _remark(read_main, where, problems)
+                volumes.update(_named_volumes(read_main, where, problems))
                 agent = _agent(read_main, where, len(file.services) > 1, problems)
         elif side := problems.validate(where, given, ComposeSideService, unknown=_OUTSIDE):
             _remark(side, where, problems)
             if side.profiles:
                 problems.remark(f"{where} is left out: it is started only with a profile ({', '.join(side.profiles)})")
                 continue
+            volumes.update(_named_volumes(side, where, problems))
             services += _service(key, side, tree, where, problems)
+    for volume in (each for each, users in volumes.items() if users > 1):
+        problems.add(f"{name}: several services use the volume {volume!r}", "services share no folder")
     return replace(agent, services=tuple(services))
+
+
+def _named_volumes(given: ComposeService, where: str, problems: TaskProblems) -> set[str]:
+    """Return the names of a service's volumes: if it alone has one, that is a folder of its container."""
+    names: set[str] = set()
+    for volume in given.volumes:
+        if volume.startswith(HARNESS_FOLDER):
+            continue
+        found = _VOLUME.fullmatch(volume)
+        if not found:
+            problems.add(f"{where}.volumes: {volume!r}", "a sandbox shares no folder with its host")
+        elif found["name"]:
+            names.add(found["name"])
+    return names
 
 
 def _remark(given: ComposeService, where: str, problems: TaskProblems) -> None:
@@ -114,9 +139,6 @@ def _agent(given: ComposeAgentService, where: str, accompanied: bool, problems: 
             f"{where}.command: {' '.join(command)!r}",
             "PID 1 is longshore's: only a waiting command has no effect",
         )
-    for volume in given.volumes:
-        if not volume.startswith(HARNESS_FOLDER):
-            problems.add(f"{where}.volumes: {volume!r}", "a sandbox shares no folder with its host")
     for name in given.cap_add:
         if name.upper().removeprefix("CAP_") not in _CAPABILITIES:
             problems.add(
@@ -135,6 +157,8 @@ def _agent(given: ComposeAgentService, where: str, accompanied: bool, problems: 
         given.mem_limit or limits.memory,
         given.cpus or limits.cpus,
         given.pids_limit or limits.pids,
+        given.shm_size,
+        tuple(given.tmpfs),
         given.user,
         given.network_mode == "none",
         given.build is not None and given.build.network == "none",
@@ -164,6 +188,8 @@ def _service(
             _health(given.healthcheck),
             given.mem_limit or limits.memory or default.memory_mb,
             given.cpus or limits.cpus or default.cpus,
+            given.shm_size or default.shm_mb,
+            tuple(given.tmpfs),
         )
     ]
 

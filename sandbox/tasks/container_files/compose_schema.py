@@ -2,12 +2,13 @@
 
 The agent's service (``client`` in Terminal-Bench, ``main`` in Harbor):
     ``build`` (context, dockerfile, args, target, network), ``image``, ``environment``, ``working_dir``, ``user``,
-    ``mem_limit``, ``cpus``, ``pids_limit``, ``deploy.resources.limits``; ``cap_add`` of what every sandbox has;
+    ``mem_limit``, ``cpus``, ``pids_limit``, ``deploy.resources.limits``, ``shm_size``, ``tmpfs``; ``cap_add`` of what
+    every sandbox has; ``volumes`` that no other service has;
     ``command`` if it only waits (``sleep infinity``); ``volumes`` if they are the harness's own log folders;
     ``network_mode`` ``none`` or ``bridge``.
 Every other service:
     ``image`` or ``build``, ``command``, ``environment``, ``healthcheck.test``, ``mem_limit``, ``cpus``,
-    ``deploy.resources.limits``.
+    ``deploy.resources.limits``, ``shm_size``, ``tmpfs``; ``volumes`` that no other service has.
 Accepted without effect, because longshore manages a container's life itself: ``container_name``, ``depends_on`` (every
 service starts, and those with a health check are waited for, before the agent does), ``expose``, ``init``, ``tty``,
 ``stdin_open``, ``restart``, ``labels``, ``networks`` (one private network for all), a ``hostname`` equal to the name,
@@ -15,7 +16,8 @@ timings of a health check, ``version``, ``name`` and ``x-*``.
 Remarked on: ``ports``, since nothing outside could reach them; ``platform``; and services with ``profiles``, which
 Compose does not start.
 Variables as in ``variables``; those of the harness are defined.
-Not supported, for instance: volumes, privileged, other capabilities, devices, entrypoint, extends, secrets, env_file.
+Not supported, for instance: folders of the host, privileged, other capabilities, devices, entrypoint, extends, secrets,
+env_file.
 Source: the Compose specification.
 """
 
@@ -98,6 +100,13 @@ class ComposeDependency(ComposeSection):
     restart: bool = False
 
 
+def _as_list(value: object) -> object:
+    return [value] if isinstance(value, str) else value
+
+
+TmpfsFolder = Annotated[str, Field(pattern="^/")]
+
+
 def _short_build(value: object) -> object:
     return {"context": value} if isinstance(value, str) else value
 
@@ -124,6 +133,9 @@ class ComposeService(ComposeSection):
     restart: Ignored = None
     labels: Ignored = None
     hostname: str = ""
+    shm_size: Mebibytes | None = None
+    tmpfs: Annotated[list[TmpfsFolder], BeforeValidator(_as_list)] = Field(default_factory=list[str])
+    volumes: list[str] = Field(default_factory=list[str])
     networks: list[str] | dict[str, None] = Field(default_factory=list[str])
 
 
@@ -132,7 +144,6 @@ class ComposeAgentService(ComposeService):
     user: Annotated[str, Field(coerce_numbers_to_str=True)] = ""
     pids_limit: Pids | None = None
     cap_add: list[str] = Field(default_factory=list[str])
-    volumes: list[str] = Field(default_factory=list[str])
     network_mode: Literal["", "none", "bridge"] = ""
 
 
@@ -150,3 +161,4 @@ class ComposeFile(ComposeSection):
     name: Ignored = None
     services: dict[str, dict[str, Any]]
     networks: dict[str, ComposeNetwork | None] = Field(default_factory=dict)
+    volumes: dict[str, Annotated[dict[str, Any], Field(max_length=0)] | None] = Field(default_factory=dict)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, cast
 
+from sandbox.default_limits import SHM_MB
 from sandbox.tasks.container_files.build_context import BuildPlan
 from sandbox.tasks.file_tree import TreeFile, as_tree_files
-from sandbox.tasks.task import TaskService
+from sandbox.tasks.task import Task, TaskService
 from sandbox.tasks.yaml_text import dump_yaml
 
 
@@ -42,6 +43,12 @@ def limits_section(memory_mb: int, cpus: float) -> dict[str, object]:
     return {"mem_limit": f"{memory_mb}m", "cpus": cpus}
 
 
+def memory_folders_section(container: Task | TaskService) -> dict[str, object]:
+    """Return the keys of a service about folders in memory."""
+    shm: dict[str, object] = {"shm_size": f"{container.shm_mb}m"} if container.shm_mb != SHM_MB else {}
+    return shm | ({"tmpfs": escape_variables(list(container.tmpfs))} if container.tmpfs else {})
+
+
 def build_section(plan: BuildPlan) -> dict[str, object]:
     """Return the ``build`` section of a service."""
     section: dict[str, object] = {"context": plan.context, "dockerfile": plan.dockerfile}
@@ -70,4 +77,4 @@ def _service_section(service: TaskService, context: str) -> dict[str, object]:
             "interval": "2s",
             "retries": 30,
         }
-    return made | limits_section(service.memory_mb, service.cpus)
+    return made | limits_section(service.memory_mb, service.cpus) | memory_folders_section(service)

@@ -13,12 +13,14 @@ from typing import Annotated, cast
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from sandbox.default_limits import SHM_MB
 from sandbox.tasks.container_files import compose
 from sandbox.tasks.container_files.build_context import BuildPlan
 from sandbox.tasks.container_files.compose_writer import (
     build_section,
     escape_variables,
     limits_section,
+    memory_folders_section,
     write_compose,
 )
 from sandbox.tasks.expected_tests import find_expected_tests
@@ -111,6 +113,8 @@ def _read(name: str, tree: FileTree, problems: TaskProblems) -> Task:
         memory_mb=composed.memory_mb or 2048,
         pids=composed.pids or 256,
         cpus=composed.cpus or 1.0,
+        shm_mb=composed.shm_mb or SHM_MB,
+        tmpfs=composed.tmpfs,
     )
 
 
@@ -153,7 +157,8 @@ def _write(task: Task) -> dict[str, TreeFile]:
         client["user"] = task.agent_user
     if task.network == OFFLINE and not task.services:
         client["network_mode"] = "none"
-    files |= write_compose(CLIENT, client | limits_section(task.memory_mb, task.cpus), task.services)
+    client |= limits_section(task.memory_mb, task.cpus) | memory_folders_section(task)
+    files |= write_compose(CLIENT, client, task.services)
     described = {k: v for k, v in from_metadata(task.metadata).items() if k not in _TaskYaml.model_fields}
     described = {"instruction": task.instruction} | described
     described |= {key: value for key, value in _WRITTEN_IF_UNSAID.items() if key not in described}

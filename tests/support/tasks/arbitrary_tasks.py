@@ -42,6 +42,7 @@ metadata = st.dictionaries(
 )
 
 
+tmpfs = st.lists(st.sampled_from(["/run", "/cache:size=64m,mode=1777"]), unique=True, max_size=2).map(tuple)
 healthchecks = st.builds(TaskHealthcheck, lines, limits, limits, limits, limits, st.integers(1, 9))
 
 
@@ -74,6 +75,8 @@ def services(draw: st.DrawFn, name: str) -> TaskService:
         draw(texts),
         draw(st.integers(1, 4096)),
         draw(limits),
+        draw(st.integers(1, 4096)),
+        draw(tmpfs),
     )
 
 
@@ -123,5 +126,7 @@ def tasks(draw: st.DrawFn) -> Task:
         memory_mb=draw(st.integers(1, 1 << 20)),
         pids=draw(st.integers(1, 1 << 20)),
         cpus=draw(limits),
+        shm_mb=draw(st.integers(1, 1 << 20)),
+        tmpfs=draw(tmpfs),
         storage_mb=draw(st.integers(1, 1 << 20)),
     )

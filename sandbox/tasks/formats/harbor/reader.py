@@ -9,6 +9,7 @@ from typing import Annotated, cast
 
 from pydantic import Field, TypeAdapter, ValidationError
 
+from sandbox.default_limits import SHM_MB
 from sandbox.tasks.container_files import compose
 from sandbox.tasks.container_files.build_context import BuildPlan
 from sandbox.tasks.container_files.compose import HARNESS_FOLDER
@@ -126,6 +127,8 @@ def read_task(name: str, tree: FileTree, problems: TaskProblems) -> Task:
         pids=composed.pids or 256,
         cpus=composed.cpus or environment.cpus,
         storage_mb=environment.storage or environment.storage_mb,
+        shm_mb=composed.shm_mb or SHM_MB,
+        tmpfs=composed.tmpfs,
     )
 
 

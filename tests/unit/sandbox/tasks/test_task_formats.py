@@ -271,6 +271,46 @@ def test_newer_harbor_keys_are_read(tmp_path: Path):
     assert task.metadata == {"harbor.source": "somewhere"}
 
 
+MEMORY_FOLDERS = """
+services:
+  client:
+    build: .
+    shm_size: 1gb
+    tmpfs: /run
+    volumes: ["cache:/var/cache/x", "/scratch"]
+  db:
+    image: postgres:16
+    shm_size: 256m
+    tmpfs: ["/tmp:size=64m", "/run"]
+    volumes: ["data:/var/lib/postgresql:rw"]
+volumes:
+  cache:
+  data: {}
+"""
+
+
+def test_folders_in_memory_and_volumes_of_one_service_are_those_of_its_container(tmp_path: Path):
+    task = terminal_bench.load_task(folder(tmp_path, TB | {"docker-compose.yaml": MEMORY_FOLDERS}))
+    (db,) = task.services
+    assert (task.shm_mb, task.tmpfs) == (1024, ("/run",))
+    assert (db.shm_mb, db.tmpfs) == (256, ("/tmp:size=64m", "/run"))
+    assert terminal_bench.load_task(terminal_bench.write_task(task, tmp_path / "written")) == task
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "what"),
+    [
+        ("data:/var/lib", "cache:/var/lib", "several services use the volume 'cache'"),
+        ("cache:/var", "./cache:/var", "volumes: './cache:/var/cache/x'"),
+        ("data: {}", "data: {driver: nfs}", "volumes.data"),
+    ],
+)
+def test_volumes_that_are_shared_are_named(tmp_path: Path, old: str, new: str, what: str):
+    made = folder(tmp_path, TB | {"docker-compose.yaml": MEMORY_FOLDERS.replace(old, new)})
+    with pytest.raises(TaskError, match=what):
+        terminal_bench.load_task(made)
+
+
 def test_what_every_sandbox_has_and_a_user_may_be_asked_for(tmp_path: Path):
     lines = "cap_add: [CAP_SYS_CHROOT, setfcap, CHOWN, NET_BIND_SERVICE]\n    user: bob"
     compose = f"services:\n  client:\n    build: .\n    {lines}\n"
