@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import secrets
 import shlex
 from collections.abc import Callable, Mapping, Sequence
@@ -23,12 +22,12 @@ from protocol.processes.cancellation import call_with_undo
 from sandbox.docker.container_spec import ContainerSpec, ImageConfig
 from sandbox.docker.engine import DockerEngine
 from sandbox.docker.files.loop_disk import mount_loop_disk
-from sandbox.docker.files.user_files import MAX_USER_FILE_BYTES, USER_FILES, check_user_files
+from sandbox.docker.files.user_files import check_user_files
 from sandbox.docker.retry import DockerEngineError
-from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxStartError, TaskFault
+from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxStartError
 from sandbox.session import files
 from sandbox.session.init_connection import init_requests
-from sandbox.session.init_connection.connection import ANSWER_S, InitConnection
+from sandbox.session.init_connection.connection import InitConnection
 from sandbox.session.init_connection.init_command import init_command, init_key
 from sandbox.session.init_connection.init_messages import SlotMessage
 from sandbox.session.init_connection.init_requests import FileFlag, Spool
@@ -37,7 +36,8 @@ from sandbox.session.shell import CommandResult, SandboxShell
 from sandbox.session.slots import SlotTable
 from sandbox.session.task_setup import set_up_task
 from sandbox.session.terminal import PseudoTerminal
-from sandbox.session.users import ContainerUser, UnknownUserError, names_root, resolve_user
+from sandbox.session.user_lookup import look_up_users, switch_agent_user
+from sandbox.session.users import ContainerUser
 from sandbox.tasks.task import Task
 
 HELLO_TIMEOUT_S = 60.0
@@ -167,21 +167,12 @@ class SandboxSession(InitConnection):
         """
         of_image = (await self.image_config()).user
         names = (task.agent_user or of_image, task.tests_user or of_image, of_image)
-        self.agent_user, self.tests_user, image_user = await self._resolve_users(names)
+        self.agent_user, self.tests_user, image_user = await look_up_users(self, names)
         return image_user
 
     async def find_tests_user(self, task: Task) -> None:
         """Find the user of the tests of ``task`` alone, in a container of the tests' own image."""
-        (self.tests_user,) = await self._resolve_users([task.tests_user or (await self.image_config()).user])
-
-    async def _resolve_users(self, names: Sequence[str]) -> list[ContainerUser]:
-        if all(map(names_root, names)):
-            return [ContainerUser()] * len(names)
-        passwd, group = [await self._read_user_file(each) for each in USER_FILES]
-        try:
-            return [resolve_user(each, passwd, group) for each in names]
-        except UnknownUserError as error:
-            raise TaskFault(f"the task's user cannot be used: {error}") from error
+        (self.tests_user,) = await look_up_users(self, [task.tests_user or (await self.image_config()).user])
 
     async def set_agent_user(self, user: ContainerUser) -> None:
         """Run commands as ``user`` from now on, with the user's HOME unless the image or the task gives another one.
@@ -192,17 +183,7 @@ class SandboxSession(InitConnection):
             return
         self._shell_user = user
         given = {*dict((await self.image_config()).env), *(self.spec.env if self.spec else ())}
-        home = "" if "HOME" in given else user.home
-        request = self.request(lambda n: init_requests.agent_user_frame(n, user.process, home))
-        if error := (await self.wait_acknowledged(request, ANSWER_S)).error:
-            raise OSError(error, os.strerror(error), "the agent's user")
-
-    async def _read_user_file(self, path: str) -> str:
-        """Return the text of a user file; empty if there is none."""
-        try:
-            return (await files.read_file(self, path, MAX_USER_FILE_BYTES)).decode(errors="replace")
-        except FileNotFoundError:
-            return ""
+        await switch_agent_user(self, user, "" if "HOME" in given else user.home)
 
     @property
     def memory_bytes(self) -> int | None:
