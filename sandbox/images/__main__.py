@@ -1,7 +1,8 @@
-"""``longshore images {build,pull,import,prefetch,prune,list}``: build, pull, import and remove task images.
+"""``longshore images {build,pull,import,prefetch,save,load,prune,list}``: build, pull, move and remove task images.
 
 ``build PATH`` takes a folder with a Dockerfile, or task folders; ``prefetch PATH`` builds or pulls every image that the
-tasks there need; both keep existing images.
+tasks there need; both keep existing images. ``save`` writes them to an archive as well, which ``load`` reads on a
+machine that has neither a registry nor a network.
 """
 
 from __future__ import annotations
@@ -54,6 +55,21 @@ class PrefetchImagesArguments(BuildImagesArguments):
     """Build or pull every image that the tasks need."""
 
 
+class SaveImagesArguments(PrefetchImagesArguments):
+    """Build or pull every image that the tasks need, and write them to an archive."""
+
+    output: Annotated[Path, option("FILE")]
+    """The archive: a tar, as `docker save` writes it."""
+
+
+class LoadImagesArguments(CommandArguments):
+    """Load the images of an archive that `longshore images save` has written."""
+
+    archive: Positional[Annotated[Path, option("FILE")]]
+    """The archive."""
+    as_json: JsonFlag = False
+
+
 class PullImagesArguments(CommandArguments):
     """Pull images by name."""
 
@@ -97,6 +113,8 @@ class ImagesArguments(CommandArguments):
     command: (
         Annotated[BuildImagesArguments, subcommand("build")]
         | Annotated[PrefetchImagesArguments, subcommand("prefetch")]
+        | Annotated[SaveImagesArguments, subcommand("save")]
+        | Annotated[LoadImagesArguments, subcommand("load")]
         | Annotated[PullImagesArguments, subcommand("pull")]
         | Annotated[ImportImageArguments, subcommand("import")]
         | Annotated[PruneImagesArguments, subcommand("prune")]
@@ -119,6 +137,10 @@ async def _run(chosen: CommandArguments) -> CommandReport:
     proxy = chosen.proxy_settings(EgressProxySettings) if fetches else EgressProxySettings()
     async with _store(concurrency, proxy) as (engine, store):
         match chosen:
+            case SaveImagesArguments():
+                return await _saved(store, _requested_tasks(chosen.paths, builds_only=False), chosen.output)
+            case LoadImagesArguments():
+                return await _loaded(store, chosen.archive)
             case BuildImagesArguments():
                 builds_only = not isinstance(chosen, PrefetchImagesArguments)
                 return await _make(store, _requested_tasks(chosen.paths, builds_only=builds_only))
@@ -186,6 +208,24 @@ async def _make(store: ImageStore, requested: Sequence[_Wanted]) -> CommandRepor
     return {"images": images, "failed": failed, "built": counts.built, "pulled": counts.pulled}
 
 
+async def _saved(store: ImageStore, requested: Sequence[_Wanted], archive: Path) -> CommandReport:
+    if await asyncio.to_thread(archive.exists):
+        raise UserError(f"{archive} exists already: nothing is overwritten, so name another file or remove it")
+    outcome = await _make(store, requested)
+    names = sorted({each["image"] for each in outcome["images"]})
+    if not names:
+        raise UserError("there is no image to save: the tasks need none, or none could be made")
+    await store.save(names, archive)
+    return outcome | {"archive": str(archive), "archive_bytes": (await asyncio.to_thread(archive.stat)).st_size}
+
+
+async def _loaded(store: ImageStore, archive: Path) -> CommandReport:
+    if not await asyncio.to_thread(archive.is_file):
+        raise UserError(f"{archive} is not a file: name an archive that longshore images save has written")
+    names = await store.load(archive)
+    return {"images": [{"task": archive.name, "image": name} for name in names], "failed": []}
+
+
 async def _imported(store: ImageStore, archive: Path, name: str) -> CommandReport:
     if not await asyncio.to_thread(archive.is_file):
         raise UserError(f"{archive} is not a file: name a tar of a root file system, as `docker export` writes it")
@@ -219,6 +259,8 @@ def _lines(outcome: CommandReport) -> list[str]:
     lines += [f"evicted {name}" for name in outcome.get("evicted", ())]
     for each in outcome.get("listed", ()):
         lines.append(f"{each['image']}  {format_bytes(each['bytes'])}  unused for {each['unused_s']} s")
+    if "archive" in outcome:
+        lines.append(f"{outcome['archive']}: {format_bytes(outcome['archive_bytes'])}; longshore images load reads it")
     if "bytes" in outcome:
         used = format_bytes(outcome["bytes"])
         lines.append(f"{len(outcome['listed'])} longshore images, {used} besides shared layers")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import http
+import io
 import json
-from collections.abc import AsyncGenerator, AsyncIterable, Mapping
+import re
+from collections.abc import AsyncGenerator, AsyncIterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import aiohttp
 
@@ -28,6 +30,7 @@ _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 _CALL_S = 60.0
 _CHUNK_BYTES = 1 << 20
 _LOG_BYTES = 2000
+_LOADED = re.compile(r"Loaded image: (\S+)")
 
 
 async def find_image_id(engine: DockerEngine, name: str) -> str:
@@ -85,6 +88,31 @@ async def import_archive(engine: DockerEngine, archive: Path, name: str, timeout
     body = _chunks(archive)
     async with _call(engine, "POST", "/images/create", what, query=query, body=body, timeout_s=timeout_s) as response:
         await _progress(response, what)
+
+
+async def save_images(engine: DockerEngine, names: Sequence[str], archive: Path, timeout_s: float) -> None:
+    """Write images with their names to an archive that an engine can load.  Raises ImageError, OSError."""
+    what = f"save {len(names)} images to {archive}"
+    query = urlencode([("names", name) for name in names])
+    partial = archive.with_name(f"{archive.name}.part")
+    try:
+        async with _call(engine, "GET", f"/images/get?{query}", what, timeout_s=timeout_s) as response:
+            if response.status >= http.HTTPStatus.BAD_REQUEST:
+                raise ImageError(f"could not {what}: {(await response.text()).strip()}")
+            with await asyncio.to_thread(partial.open, "wb") as target:
+                async for chunk in response.content.iter_chunked(_CHUNK_BYTES):
+                    await asyncio.to_thread(target.write, chunk)
+        await asyncio.to_thread(partial.rename, archive)
+    finally:
+        await asyncio.to_thread(partial.unlink, missing_ok=True)
+
+
+async def load_images(engine: DockerEngine, archive: Path, timeout_s: float) -> tuple[str, ...]:
+    """Load the images of an archive and return their names.  Raises ImageError."""
+    what, said = f"load the images of {archive}", io.StringIO()
+    async with _call(engine, "POST", "/images/load", what, body=_chunks(archive), timeout_s=timeout_s) as response:
+        await _progress(response, what, also_to=said)
+    return tuple(_short(name) for name in _LOADED.findall(said.getvalue()))
 
 
 async def list_images(engine: DockerEngine) -> tuple[StoredImage, ...]:
@@ -170,26 +198,36 @@ async def _json(response: aiohttp.ClientResponse) -> Any:
     return await response.json(content_type=None)
 
 
-async def _progress(response: aiohttp.ClientResponse, what: str, kind: type[ImageError] = ImageError) -> None:
-    """Read the engine's stream of JSON lines to its end.  Raises ``kind`` for the error in it."""
+async def _progress(
+    response: aiohttp.ClientResponse, what: str, kind: type[ImageError] = ImageError, also_to: io.StringIO | None = None
+) -> None:
+    """Read the engine's stream of JSON lines to its end.  Raises ``kind`` for the error in it.
+
+    ``also_to`` gets all that the engine says; an error has the last of it.
+    """
     if response.status >= http.HTTPStatus.BAD_REQUEST:
         raise kind(f"could not {what}: {(await response.text()).strip()}")
     log = HeadTailBuffer(0, _LOG_BYTES)
     rest = b""
     async for chunk in response.content.iter_any():
         *lines, rest = (rest + chunk).split(b"\n")
-        _take(lines, log, what, kind)
-    _take([rest], log, what, kind)
+        _take(lines, log, what, kind, also_to)
+    _take([rest], log, what, kind, also_to)
 
 
-def _take(lines: list[bytes], log: HeadTailBuffer, what: str, kind: type[ImageError]) -> None:
+def _take(
+    lines: list[bytes], log: HeadTailBuffer, what: str, kind: type[ImageError], also_to: io.StringIO | None
+) -> None:
     for line in lines:
         if not line.strip():
             continue
         entry = json.loads(line)
         if "error" in entry:
             raise kind(f"could not {what}: {entry['error']}\n{log.text()}".rstrip())
-        log.feed(str(entry.get("stream", "")).encode())
+        text = str(entry.get("stream", ""))
+        log.feed(text.encode())
+        if also_to is not None:
+            also_to.write(text)
 
 
 async def _chunks(path: Path) -> AsyncGenerator[bytes]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -127,6 +127,17 @@ class ImageStore:
         """Import a tar of a root file system.  Raises ImageError, DockerEngineError."""
         await engine_calls.import_archive(self._engine, archive, with_tag(name), self._settings.pull_timeout_s)
         self._ledger.record(with_tag(name))
+
+    async def save(self, names: Sequence[str], archive: Path) -> None:
+        """Write images to an archive.  Raises ImageError, DockerEngineError, OSError."""
+        await engine_calls.save_images(self._engine, names, archive, self._settings.pull_timeout_s)
+
+    async def load(self, archive: Path) -> tuple[str, ...]:
+        """Load the images of an archive and return their names.  Raises ImageError, DockerEngineError."""
+        names = await engine_calls.load_images(self._engine, archive, self._settings.pull_timeout_s)
+        for name in names:
+            self._ledger.record(name)
+        return names
 
     async def _reserve_name(self, name: str) -> None:
         give_up = self._now() + self._settings.busy_s

@@ -50,6 +50,10 @@ async def use(store: ImageStore, wanted: Task) -> str:
         return image
 
 
+def files_of(folder: Path, part: str) -> list[str]:
+    return [each.name for each in folder.iterdir() if part in each.name]
+
+
 async def test_an_image_is_built_once_however_many_ask_for_it(
     docker_engine: SandboxHost, engine: DockerEngine, store: ImageStore
 ):
@@ -84,6 +88,28 @@ RUN [ "$(cat /one /two /three /four; stat -c %a /five)" = "$(printf 'one linux\\
 """
     wanted = from_base(docker_engine, steps, a=b"42\n")
     assert await engine_calls.find_image_id(engine, await use(store, wanted))
+
+
+async def test_saved_images_are_loaded_with_their_names(
+    docker_engine: SandboxHost, engine: DockerEngine, store: ImageStore, tmp_path: Path
+):
+    names = [await use(store, from_base(docker_engine, f"RUN echo {word} > /word")) for word in ("one", "two")]
+    await store.save(names, tmp_path / "images.tar")
+    for name in names:
+        assert await engine_calls.remove_image(engine, name)
+    assert sorted(await store.load(tmp_path / "images.tar")) == sorted(names)
+    assert all([await engine_calls.find_image_id(engine, name) for name in names])
+    assert names[0] in store.last_used(), "they are evicted like those that were built here"
+    assert files_of(tmp_path, "tar") == ["images.tar"]
+
+
+async def test_an_archive_that_is_none_is_an_error(store: ImageStore, tmp_path: Path):
+    (tmp_path / "images.tar").write_bytes(b"nothing")
+    with pytest.raises(ImageError, match=r"could not load the images of .*images\.tar"):
+        await store.load(tmp_path / "images.tar")
+    with pytest.raises(ImageError, match="could not save 1 images"):
+        await store.save(["longshore/none:1"], tmp_path / "none.tar")
+    assert files_of(tmp_path, "none") == []
 
 
 async def test_a_broken_build_says_why_and_is_not_tried_again_at_once(docker_engine: SandboxHost, store: ImageStore):
