@@ -1,4 +1,4 @@
-"""The tasks of the comparison: a few lines each, and one for each thing that a Harbor task can say."""
+"""The tasks of the comparison: a few lines each, and one for each thing that a task can say."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ REWARD = "/logs/verifier/reward.txt"
 
 @dataclass(frozen=True, slots=True)
 class ComparisonCase:
-    """A Harbor task; files that every task has are added when it is written."""
+    """A task of Harbor or of Terminal-Bench; what every task has is added when it is written."""
 
     name: str
     test: str
-    """``tests/test.sh``."""
+    """The script of the tests."""
     solve: str = "true"
-    """``solution/solve.sh``."""
-    toml: str = ""
-    """``task.toml`` without its first line."""
+    """The script of the oracle."""
+    settings: str = ""
+    """Further lines of ``task.toml`` or ``task.yaml``."""
     dockerfile: str = ""
     """Steps after the image's FROM and WORKDIR."""
     files: dict[str, str] = field(default_factory=dict[str, str])
@@ -53,7 +53,7 @@ _SEPARATE = """artifacts = ["/app/x"]
 environment_mode = "separate"
 """
 
-CASES = (
+HARBOR_CASES = (
     # rewards
     ComparisonCase("reward-1", f"echo 1 > {REWARD}"),
     ComparisonCase("reward-0", f"echo 0 > {REWARD}"),
@@ -88,7 +88,7 @@ CASES = (
     ComparisonCase(
         "test-out-of-time",
         f"echo 1 > {REWARD}; sleep 60",
-        toml="[verifier]\ntimeout_sec = 2",
+        settings="[verifier]\ntimeout_sec = 2",
         differs="Harbor ends the trial with an error; here tests that are killed give 0",
     ),
     ComparisonCase("solve-in-python", passes_if("[ -e /app/x ]"), "#!/usr/bin/env python3\nopen('/app/x', 'w')\n"),
@@ -98,7 +98,7 @@ CASES = (
     ComparisonCase("solve-directory", passes_if("[ $(cat /app/x) = /app ]"), "pwd > x"),
     ComparisonCase("solve-exits-with-error", passes_if("[ -e /app/x ]"), "touch x; exit 3"),
     ComparisonCase(
-        "solve-out-of-time", passes_if("[ -e /app/x ]"), "touch x; sleep 60", toml="[agent]\ntimeout_sec = 3"
+        "solve-out-of-time", passes_if("[ -e /app/x ]"), "touch x; sleep 60", settings="[agent]\ntimeout_sec = 3"
     ),
     # users
     ComparisonCase("agent-user", passes_if("[ $(cat /app/x) = bob ]"), "whoami > x", '[agent]\nuser = "bob"', BOB),
@@ -122,11 +122,14 @@ CASES = (
     ComparisonCase(
         "tests-user",
         passes_if('[ "$(whoami) $HOME" = "bob /home/bob" ]'),
-        toml='[verifier]\nuser = "bob"',
+        settings='[verifier]\nuser = "bob"',
         dockerfile=BOB,
     ),
     ComparisonCase(
-        "tests-root", passes_if("[ $(whoami) = root ]"), toml='[verifier]\nuser = "root"', dockerfile=f"{BOB}USER bob\n"
+        "tests-root",
+        passes_if("[ $(whoami) = root ]"),
+        settings='[verifier]\nuser = "root"',
+        dockerfile=f"{BOB}USER bob\n",
     ),
     ComparisonCase(
         "image-user",
@@ -190,7 +193,7 @@ CASES = (
         "environment-env", passes_if("[ $A$(cat /app/x) = 11 ]"), "echo $A > x", '[environment.env]\nA = "1"'
     ),
     ComparisonCase(
-        "environment-default", passes_if("[ $MODE = fast ]"), toml='[environment.env]\nMODE = "${MODE:-fast}"'
+        "environment-default", passes_if("[ $MODE = fast ]"), settings='[environment.env]\nMODE = "${MODE:-fast}"'
     ),
     ComparisonCase(
         "compose-env", passes_if('[ "$A $B $C" = "on 1 1000:50" ]'), service="environment: {A: on, B: 1.0, C: 1000:50}"
@@ -208,13 +211,15 @@ CASES = (
         '[environment]\nworkdir = "/srv"',
         "RUN mkdir /srv/y\n",
     ),
-    ComparisonCase("healthcheck", passes_if("[ $(wc -l < /tmp/tries) -ge 2 ]"), toml=_HEALTHCHECK),
+    ComparisonCase("healthcheck", passes_if("[ $(wc -l < /tmp/tries) -ge 2 ]"), settings=_HEALTHCHECK),
     ComparisonCase(
         "log-folders",
         passes_if("[ -e /app/ok ]"),
         "cd /logs/agent && cd /logs/artifacts && cd /logs/verifier && touch /app/ok",
     ),
-    ComparisonCase("unknown-keys", f"echo 1 > {REWARD}", toml='[metadata]\nany = "thing"\n[agent]\ntimeout_sec = 50\n'),
+    ComparisonCase(
+        "unknown-keys", f"echo 1 > {REWARD}", settings='[metadata]\nany = "thing"\n[agent]\ntimeout_sec = 50\n'
+    ),
     ComparisonCase(
         "compose-shm", passes_if("[ $(df -m --output=size /dev/shm | tail -1) = 128 ]"), service="shm_size: 128m"
     ),
@@ -252,3 +257,74 @@ CASES = (
         files={"tests/Dockerfile": "FROM {base}\nWORKDIR /app\nCOPY . /tests\n"},
     ),
 )
+
+
+_SUMMARY = "#!/bin/bash\necho '=== short test summary info ==='\n"
+
+
+def summary_if(condition: str) -> str:
+    return f"{_SUMMARY}if {condition}; then echo PASSED t.py::test_a; else echo FAILED t.py::test_a; fi\n"
+
+
+_HARNESS_FOLDERS = f"{BOB}RUN mkdir /oracle /tests && chown bob /oracle /tests\n"
+"""Folders that its harness makes as the image's user."""
+
+TERMINAL_BENCH_CASES = (
+    ComparisonCase("passed", summary_if("[ -e /app/x ]"), "touch /app/x"),
+    ComparisonCase("failed", summary_if("[ -e /app/x ]")),
+    ComparisonCase("one-of-two", f"{_SUMMARY}echo PASSED t.py::test_a; echo FAILED t.py::test_b - why"),
+    ComparisonCase("error", f"{_SUMMARY}echo PASSED t.py::test_a; echo ERROR t.py::test_b"),
+    ComparisonCase("expected-failure", f"{_SUMMARY}echo PASSED t.py::test_a; echo XFAIL t.py::test_b  # xfail"),
+    ComparisonCase(
+        "exits-with-error",
+        f"{_SUMMARY}echo PASSED t.py::test_a; exit 1",
+        differs="an exit code that contradicts the summary is 0 here: programs of the agent can print a summary",
+    ),
+    ComparisonCase("nothing-said", "true"),
+    ComparisonCase("no-test", f"{_SUMMARY}echo nothing"),
+    ComparisonCase(
+        "tests-directory",
+        summary_if('[ "$PWD $TEST_DIR" = "/app /tests" ] && [ -e $TEST_DIR/data/x ]'),
+        files={"tests/data/x": ""},
+    ),
+    ComparisonCase("solution-directory", summary_if("[ -e /app/x ]"), "touch x"),
+    ComparisonCase("solution-exits-with-error", summary_if("[ -e /app/x ]"), "touch x; exit 3"),
+    ComparisonCase(
+        "image-user",
+        summary_if('[ "$(cat /app/x) $(whoami)" = "bob root" ]'),
+        "whoami > x",
+        dockerfile=f"{_HARNESS_FOLDERS}USER bob\n",
+    ),
+    ComparisonCase(
+        "image-env",
+        summary_if('[ "$A" = "b c" ] && [ $(cat x) = b ]'),
+        "echo $A | cut -c1 > x",
+        dockerfile='ENV A="b c"\n',
+    ),
+    ComparisonCase("image-workdir", summary_if("[ -e /srv/deep/x ]"), "touch x", dockerfile="WORKDIR /srv/deep\n"),
+    ComparisonCase("entrypoint", summary_if("[ $(cat /tmp/started) = root ]"), dockerfile=_ENTRY),
+    ComparisonCase(
+        "compose-user",
+        summary_if('[ "$(cat /app/x) $(id -u)" = "1000 0" ]'),
+        "id -u > x",
+        dockerfile=_HARNESS_FOLDERS,
+        service='user: "1000:1000"',
+    ),
+    ComparisonCase(
+        "compose-shm", summary_if("[ $(df -m --output=size /dev/shm | tail -1) = 128 ]"), service="shm_size: 128m"
+    ),
+    ComparisonCase(
+        "server", summary_if(_FETCHES), f"echo hello > page; nohup python3 -c '{_SERVER}' > /dev/null 2>&1 &\nsleep 2"
+    ),
+    ComparisonCase(
+        "process",
+        summary_if("ps aux | grep -q '[t]he-job'"),
+        "(exec -a the-job sleep 1000) > /dev/null 2>&1 &\nsleep 1",
+    ),
+    ComparisonCase(
+        "swebench-parser",
+        "echo SWEBench results starts here; echo PASSED; echo SWEBench results ends here",
+        settings="parser_name: swebench\n",
+    ),
+)
+"""The oracle of Terminal-Bench types its script into tmux; the tests run in another shell."""

@@ -85,6 +85,8 @@ def _read(name: str, tree: FileTree, problems: TaskProblems) -> Task:
     tests = problems.read_regular_files(tree, "tests")
     run_tests = problems.read_text(tree, "run-tests.sh", "without it nothing can be graded")
     instruction = described.instruction.strip()
+    in_agents_shell = bool((described.model_extra or {}).get("run_tests_in_same_shell"))
+    may_have_user = bool(start.build or start.image or composed.user)
     return Task(
         id=name,
         instruction=instruction,
@@ -103,7 +105,7 @@ def _read(name: str, tree: FileTree, problems: TaskProblems) -> Task:
         grading=suggest_grading(run_tests, tests, instruction),
         env=composed.env,
         agent_user=composed.user,
-        tests_user=composed.user,
+        tests_user="root" if may_have_user and not in_agents_shell else composed.user,
         metadata=to_metadata(
             {k: v for k, v in (described.model_extra or {}).items() if _WRITTEN_IF_UNSAID.get(k) != v}
         ),
@@ -153,7 +155,7 @@ def _write(task: Task) -> dict[str, TreeFile]:
         ],
         "pids_limit": task.pids,
     }
-    if task.agent_user == task.tests_user != "":
+    if task.agent_user:
         client["user"] = task.agent_user
     if task.network == OFFLINE and not task.services:
         client["network_mode"] = "none"

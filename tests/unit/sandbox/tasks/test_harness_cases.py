@@ -7,24 +7,37 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.tasks.formats.folders import load_task_folder
+from sandbox.tasks.formats.folders import FolderFormat, load_task_folder
 from sandbox.tasks.formats.harbor.directory import HARBOR
-from tools.harness_comparison.__main__ import ComparedRewards, markdown_table, write_case
-from tools.harness_comparison.cases import CASES, ComparisonCase
+from sandbox.tasks.formats.terminal_bench import FORMAT as TERMINAL_BENCH
+from tools.harness_comparison.cases import HARBOR_CASES, TERMINAL_BENCH_CASES, ComparisonCase
+from tools.harness_comparison.comparison import ComparedRewards, Harness, markdown_table
+from tools.harness_comparison.harnesses import Harbor, TerminalBench
+
+BOTH = (
+    (Harbor(Path("harbor")), HARBOR, HARBOR_CASES),
+    (TerminalBench(Path("tb")), TERMINAL_BENCH, TERMINAL_BENCH_CASES),
+)
 
 
-def test_every_case_has_a_name_of_its_own() -> None:
-    assert [name for name, count in Counter(case.name for case in CASES).items() if count > 1] == []
-
-
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_each_case_is_a_task_that_can_be_used(case: ComparisonCase, tmp_path: Path) -> None:
-    write_case(case, tmp_path / case.name, "longshore/base")
-    assert load_task_folder(HARBOR, tmp_path / case.name).problems == ()
+@pytest.mark.parametrize("cases", [HARBOR_CASES, TERMINAL_BENCH_CASES], ids=["harbor", "terminal-bench"])
+def test_every_case_has_a_name_of_its_own(cases: tuple[ComparisonCase, ...]) -> None:
+    assert [name for name, count in Counter(case.name for case in cases).items() if count > 1] == []
 
 
 @pytest.mark.parametrize(
-    ("differs", "harbor", "ours", "expected"),
+    ("harness", "form", "case"),
+    [pytest.param(harness, form, case, id=case.name) for harness, form, cases in BOTH for case in cases],
+)
+def test_each_case_is_a_task_that_can_be_used(
+    harness: Harness, form: FolderFormat, case: ComparisonCase, tmp_path: Path
+) -> None:
+    harness.write(case, tmp_path / case.name, "longshore/base")
+    assert load_task_folder(form, tmp_path / case.name).problems == ()
+
+
+@pytest.mark.parametrize(
+    ("differs", "theirs", "ours", "expected"),
     [
         ("", "1", "1", True),
         ("", "1", "0", False),
@@ -32,7 +45,7 @@ def test_each_case_is_a_task_that_can_be_used(case: ComparisonCase, tmp_path: Pa
         ("why", "1", "1", False),
     ],
 )
-def test_a_reward_may_differ_only_where_the_case_says_why(differs: str, harbor: str, ours: str, expected: bool) -> None:
-    compared = ComparedRewards(ComparisonCase("a", "true", differs=differs), harbor, ours)
+def test_a_reward_may_differ_only_where_the_case_says_why(differs: str, theirs: str, ours: str, expected: bool) -> None:
+    compared = ComparedRewards(ComparisonCase("a", "true", differs=differs), theirs, ours)
     assert compared.is_expected is expected
-    assert markdown_table([compared]).endswith(f"| a | {harbor} | {ours} | {differs} |")
+    assert markdown_table([compared], "x").endswith(f"| a | {theirs} | {ours} | {differs} |\n")

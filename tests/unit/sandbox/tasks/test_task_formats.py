@@ -311,11 +311,21 @@ def test_volumes_that_are_shared_are_named(tmp_path: Path, old: str, new: str, w
         terminal_bench.load_task(made)
 
 
+@pytest.mark.parametrize(("in_agents_shell", "tests_user"), [("true", ""), ("false", "root")])
+def test_terminal_bench_runs_tests_as_root_unless_in_the_agents_shell(
+    tmp_path: Path, in_agents_shell: str, tests_user: str
+):
+    settings = TB["task.yaml"].replace("run_tests_in_same_shell: true", f"run_tests_in_same_shell: {in_agents_shell}")
+    task = terminal_bench.load_task(folder(tmp_path, TB | {"task.yaml": settings, "Dockerfile": "FROM a\nUSER bob\n"}))
+    assert (task.agent_user, task.tests_user) == ("", tests_user)
+    assert terminal_bench.load_task(terminal_bench.write_task(task, tmp_path / "written")) == task
+
+
 def test_what_every_sandbox_has_and_a_user_may_be_asked_for(tmp_path: Path):
     lines = "cap_add: [CAP_SYS_CHROOT, setfcap, CHOWN, NET_BIND_SERVICE]\n    user: bob"
     compose = f"services:\n  client:\n    build: .\n    {lines}\n"
     task = terminal_bench.load_task(folder(tmp_path, TB | {"docker-compose.yaml": compose}))
-    assert (task.agent_user, task.tests_user) == ("bob", "bob")
+    assert (task.agent_user, task.tests_user) == ("bob", "bob"), "its tests run in the agent's shell"
     written = terminal_bench.write_task(task, tmp_path / "written")
     assert "longshore.yaml" not in {each.name for each in written.iterdir()}
     assert terminal_bench.load_task(written) == task
