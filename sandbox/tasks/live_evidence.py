@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from sandbox.tasks.live_calls import read_python
-from sandbox.tasks.live_commands import read_commands
+from sandbox.tasks.live_commands import LiveFindings, read_commands
 from sandbox.tasks.task import GradingLevel
 
 TEST_SCRIPT = "the test script"
@@ -23,6 +23,14 @@ _LEFT_RUNNING = re.compile(
     r"|\b(?:must|should|has to|needs to)\s+(?:also |still )?(?:be|keep|stay|remain)\s+(?:\w+\s+)?running\b",
     re.IGNORECASE,
 )
+
+
+_EMBEDDED_PYTHON = re.compile(
+    r"\bpython[\d.]*\s(?:[^\n;|&]*\s)?-c\s*(?P<quote>['\"])(?P<code>.*?)(?<!\\)(?P=quote)"
+    r"|\bpython[\d.]*\b[^\n]*<<-?\s*(?P<mark>['\"]?)(?P<end>\w+)(?P=mark)[^\n]*\n(?P<document>.*?)\n\s*(?P=end)\b",
+    re.DOTALL,
+)
+"""Python code in a shell script: an argument of ``-c``, or a here-document."""
 
 
 class LiveEvidence(NamedTuple):
@@ -42,8 +50,8 @@ def suggest_grading(run_tests: str, tests: Mapping[str, bytes], instruction: str
 def find_live_evidence(run_tests: str, tests: Mapping[str, bytes], instruction: str) -> tuple[LiveEvidence, ...]:
     """Return the evidence in the test script and in the shell and Python files beside it, without repeats."""
     texts = {path: data.decode(errors="replace") for path, data in tests.items() if path.endswith((".py", ".sh"))}
-    found = {TEST_SCRIPT: read_commands(run_tests)}
-    found |= {path: read_python(text) if path.endswith(".py") else read_commands(text) for path, text in texts.items()}
+    found = {TEST_SCRIPT: _read_script(run_tests)}
+    found |= {path: read_python(text) if path.endswith(".py") else _read_script(text) for path, text in texts.items()}
     starting = {path for path, each in found.items() if each.starts}
     if _LEFT_RUNNING.search(instruction):
         starting.clear()
@@ -52,6 +60,15 @@ def find_live_evidence(run_tests: str, tests: Mapping[str, bytes], instruction: 
     helpers = {part for path in starting if path.endswith(".py") for part in path.removesuffix(".py").split("/")}
     own = [path for path in found if path not in starting and not _imported(texts.get(path, "")) & helpers]
     return tuple(dict.fromkeys(LiveEvidence(path, _shorten(each)) for path in own for each in found[path].looks))
+
+
+def _read_script(script: str) -> LiveFindings:
+    """Read a script of a shell, with the Python in it, or of Python."""
+    if re.match(r"#!.*\bpython", script):
+        return read_python(script)
+    parts = [read_commands(script)]
+    parts += [read_python(found["code"] or found["document"]) for found in _EMBEDDED_PYTHON.finditer(script)]
+    return LiveFindings(tuple(look for part in parts for look in part.looks), any(part.starts for part in parts))
 
 
 def _imported(source: str) -> set[str]:

@@ -73,6 +73,10 @@ DEAD_PYTHON = {
     "a comment": '# requests.get("http://localhost:3000")\nassert True',
 }
 LIVE_SHELL = {
+    "python in it": "python3 -c 'import socket; socket.create_connection((\"127.0.0.1\", 8123))' && echo a",
+    "quoted python": """python3 -u -c "import requests; requests.get('http://localhost:5000')" """,
+    "here-document": "python3 - <<'EOF'\nimport psutil\nassert psutil.pid_exists(4)\nEOF\necho done",
+    "script of python": "#!/usr/bin/env python3\nimport requests\nrequests.get('http://localhost:5000')\n",
     "curl": 'curl -fs http://localhost:8080/ | grep -q hello',
     "a variable": 'URL="http://127.0.0.1:3000"\ncurl -s "$URL/health"',
     "wget": '[ "$(wget -q -O - http://localhost:8000/page)" = hello ]',
@@ -84,6 +88,8 @@ LIVE_SHELL = {
     "redis": "redis-cli ping | grep PONG",
 }
 DEAD_SHELL = {
+    "python that starts it": "python3 <<E\nimport subprocess\nsubprocess.Popen(['a'])\nE\ncurl http://localhost:1/a",
+    "python of files": "python3 -c 'print(open(\"/app/x\").read())'",
     "no address": "grep -q hello /app/out.txt",
     "a job of the script": "python3 /app/server.py &\nsleep 1\ncurl http://localhost:8080",
     "a service": "service ssh start\nssh root@localhost true",
