@@ -278,7 +278,7 @@ TERMINAL_BENCH_CASES = (
         differs="an exit code that contradicts the summary is 0 here: programs of the agent can print a summary",
     ),
     ComparisonCase("nothing-said", "true"),
-    ComparisonCase("no-test", f"{_SUMMARY}echo nothing"),
+    ComparisonCase("no-test", f"{_SUMMARY}echo nothing", differs="a summary without a test proves nothing: 0 here"),
     ComparisonCase(
         "tests-directory",
         summary_if('[ "$PWD $TEST_DIR" = "/app /tests" ] && [ -e $TEST_DIR/data/x ]'),
