@@ -32,7 +32,7 @@ def passes_if(condition: str) -> str:
     return f"#!/bin/bash\nif {condition}; then echo 1; else echo 0; fi > {REWARD}\n"
 
 
-BOB = "RUN useradd -m bob && chown bob /app\n"
+_BOB = "RUN useradd -m bob && chown bob /app\n"
 _ENTRY = r"""RUN printf '#!/bin/sh\nwhoami > /tmp/started\nexec "$@"\n' > /entry && chmod 755 /entry
 ENTRYPOINT ["/entry"]
 """
@@ -100,7 +100,7 @@ HARBOR_CASES = (
         "solve-out-of-time", passes_if("[ -e /app/x ]"), "touch x; sleep 60", settings="[agent]\ntimeout_sec = 3"
     ),
     # users
-    ComparisonCase("agent-user", passes_if("[ $(cat /app/x) = bob ]"), "whoami > x", '[agent]\nuser = "bob"', BOB),
+    ComparisonCase("agent-user", passes_if("[ $(cat /app/x) = bob ]"), "whoami > x", '[agent]\nuser = "bob"', _BOB),
     ComparisonCase(
         "agent-uid",
         passes_if("[ $(cat /app/x) = 4242:0 ]"),
@@ -109,44 +109,44 @@ HARBOR_CASES = (
         "RUN chmod 777 /app\n",
     ),
     ComparisonCase(
-        "agent-home", passes_if("[ $(cat /app/x) = /home/bob ]"), 'echo "$HOME" > x', '[agent]\nuser = "bob"', BOB
+        "agent-home", passes_if("[ $(cat /app/x) = /home/bob ]"), 'echo "$HOME" > x', '[agent]\nuser = "bob"', _BOB
     ),
     ComparisonCase(
         "agent-logs",
         passes_if("[ -e /app/ok ]"),
         "touch /logs/agent/a /logs/artifacts/b /logs/verifier/c && touch ok",
         '[agent]\nuser = "bob"',
-        BOB,
+        _BOB,
     ),
     ComparisonCase(
         "tests-user",
         passes_if('[ "$(whoami) $HOME" = "bob /home/bob" ]'),
         settings='[verifier]\nuser = "bob"',
-        dockerfile=BOB,
+        dockerfile=_BOB,
     ),
     ComparisonCase(
         "tests-root",
         passes_if("[ $(whoami) = root ]"),
         settings='[verifier]\nuser = "root"',
-        dockerfile=f"{BOB}USER bob\n",
+        dockerfile=f"{_BOB}USER bob\n",
     ),
     ComparisonCase(
         "image-user",
         passes_if('[ "$(whoami) $(cat /app/x)" = "bob bob" ]'),
         "whoami > x",
-        dockerfile=f"{BOB}USER bob\n",
+        dockerfile=f"{_BOB}USER bob\n",
     ),
     ComparisonCase(
         "compose-user",
         passes_if('[ "$(id -u) $(cat /app/x)" = "1000 1000" ]'),
         "id -u > x",
-        dockerfile=BOB,
+        dockerfile=_BOB,
         service='user: "1000:1000"',
     ),
     # the image
     ComparisonCase("entrypoint", passes_if("[ $(cat /tmp/started) = root ]"), dockerfile=_ENTRY),
     ComparisonCase(
-        "entrypoint-user", passes_if("[ $(cat /tmp/started) = bob ]"), dockerfile=f"{BOB}{_ENTRY}USER bob\n"
+        "entrypoint-user", passes_if("[ $(cat /tmp/started) = bob ]"), dockerfile=f"{_BOB}{_ENTRY}USER bob\n"
     ),
     ComparisonCase(
         "image-env",
@@ -263,7 +263,7 @@ def summary_if(condition: str) -> str:
     return f"{_SUMMARY}if {condition}; then echo PASSED t.py::test_a; else echo FAILED t.py::test_a; fi\n"
 
 
-_HARNESS_FOLDERS = f"{BOB}RUN mkdir /oracle /tests && chown bob /oracle /tests\n"
+_HARNESS_FOLDERS = f"{_BOB}RUN mkdir /oracle /tests && chown bob /oracle /tests\n"
 """Folders that its harness makes as the image's user."""
 
 TERMINAL_BENCH_CASES = (
