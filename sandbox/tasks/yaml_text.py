@@ -28,6 +28,10 @@ class YamlLoader(_Loader):
     """Reads nothing but texts, numbers, truth values, dates, lists and mappings."""
 
 
+class YamlDumper(_Dumper):
+    """Writes what :class:`YamlLoader` reads."""
+
+
 class YamlError(ValueError):
     """The text is not YAML; the message is one line."""
 
@@ -96,5 +100,5 @@ def _check(text: str) -> None:
         raise YamlError(f"its aliases stand for more than {_MAX_GROWTH} characters")
 
 
-def dump_yaml(values: object) -> bytes:
-    return yaml.dump(values, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120).encode()
+def dump_yaml(values: object, dumper: type[YamlDumper] = YamlDumper) -> bytes:
+    return yaml.dump(values, Dumper=dumper, sort_keys=False, allow_unicode=True, width=120).encode()

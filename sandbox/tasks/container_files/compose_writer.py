@@ -7,9 +7,9 @@ from typing import Any, cast
 
 from sandbox.default_limits import SHM_MB
 from sandbox.tasks.container_files.build_context import BuildPlan
+from sandbox.tasks.container_files.compose_yaml import dump_compose_yaml
 from sandbox.tasks.file_tree import TreeFile, as_tree_files
 from sandbox.tasks.task import Task, TaskService
-from sandbox.tasks.yaml_text import dump_yaml
 
 
 def write_compose(agent: str, section: dict[str, object], services: Sequence[TaskService]) -> dict[str, TreeFile]:
@@ -24,7 +24,7 @@ def write_compose(agent: str, section: dict[str, object], services: Sequence[Tas
         sections[service.name] = _service_section(service, f"./{folder}")
         if service.build:
             files |= as_tree_files(service.build.files, service.build.executable, under=folder)
-    return {**files, "docker-compose.yaml": TreeFile(dump_yaml({"services": sections}))}
+    return {**files, "docker-compose.yaml": TreeFile(dump_compose_yaml({"services": sections}))}
 
 
 def escape_variables(value: object) -> Any:

@@ -10,7 +10,7 @@ import math
 import re
 from decimal import Decimal
 
-from sandbox.tasks.yaml_text import YamlLoader, parse_yaml
+from sandbox.tasks.yaml_text import YamlDumper, YamlLoader, dump_yaml, parse_yaml
 
 _PREFIX = "tag:yaml.org,2002:"
 _RULES = (
@@ -32,13 +32,23 @@ class _ComposeLoader(YamlLoader):
     }
 
 
+class _ComposeDumper(YamlDumper):
+    """Quotes the texts that are something else by PyYAML's rules or by Go's."""
+
+
 for _tag, _pattern, _first in _RULES:
-    _ComposeLoader.add_implicit_resolver(_PREFIX + _tag, re.compile(rf"(?:{_pattern})\Z"), list(_first))  # pyright: ignore[reportUnknownMemberType]  untyped there
+    for _each in (_ComposeLoader, _ComposeDumper):
+        _each.add_implicit_resolver(_PREFIX + _tag, re.compile(rf"(?:{_pattern})\Z"), list(_first))  # pyright: ignore[reportUnknownMemberType]  untyped there
 
 
 def parse_compose_yaml(text: str) -> object:
     """Parse the text of a compose file.  Raises YamlError."""
     return parse_yaml(text, _ComposeLoader)
+
+
+def dump_compose_yaml(values: object) -> bytes:
+    """Write a compose file, in which Compose finds the same texts."""
+    return dump_yaml(values, _ComposeDumper)
 
 
 def scalar_text(value: object) -> str:

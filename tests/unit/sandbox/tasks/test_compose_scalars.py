@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.tasks.container_files.compose import read_compose_file
+from sandbox.tasks.container_files.compose_yaml import dump_compose_yaml, parse_compose_yaml
 from sandbox.tasks.file_tree import FileTree, TreeFile
 from sandbox.tasks.problems import TaskProblems
 
@@ -17,6 +18,13 @@ def variable(written: str) -> str:
     facts = read_compose_file(FileTree({"c.yaml": TreeFile(text.encode())}), ("c.yaml",), "main", {}, problems)
     assert facts is not None, problems
     return facts.env["A"]
+
+
+@pytest.mark.parametrize(
+    "text", ["on", "1e6", "08", "0o17", "1:30", "12e3", "true", "~", "=", "2001-01-01", ".5", "0x"]
+)
+def test_a_text_is_written_so_that_it_stays_one(text: str) -> None:
+    assert parse_compose_yaml(dump_compose_yaml({"command": [text]}).decode()) == {"command": [text]}
 
 
 @pytest.mark.parametrize(
