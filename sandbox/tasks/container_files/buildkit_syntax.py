@@ -36,7 +36,7 @@ _SHEBANG = """f=$(mktemp) && cat > $f <<'{name}' && chmod +x $f && $f; s=$?; rm 
 _VARIABLE = re.compile(
     r"\\.|\$(?:(?P<bare>[A-Za-z_]\w*|[0-9@*#?$!-])|\{(?P<name>\w+)(?::?(?P<sign>[-+?])(?P<text>[^}]*))?\})", re.DOTALL
 )
-"""What is replaced in a here-document whose word is not quoted; what follows a backslash is not."""
+"""A variable in a here-document whose word is not quoted is replaced, unless a backslash is before it."""
 
 
 class UnsupportedSyntaxError(Exception):
@@ -98,7 +98,7 @@ class _Rewriter:
         platform = {"PLATFORM": f"linux/{architecture}", "OS": "linux", "ARCH": architecture, "VARIANT": ""}
         self._platform = {f"{side}{name}": value for side in ("BUILD", "TARGET") for name, value in platform.items()}
         self._stages: dict[str, _Stage] = {}
-        self._before_first = self._now = _Stage()
+        self._before_first = self._now = _Stage(variables=dict(self._platform))
         self.added: dict[str, bytes] = {}
         self.modes: dict[str, int] = {}
         self.changed = False
@@ -106,6 +106,8 @@ class _Rewriter:
     def rewrite(self, statement: DockerfileStatement) -> Sequence[str]:
         """Return the lines that stand for an instruction."""
         name, arguments = statement.instruction
+        self._note(name, arguments)
+        lines = None
         match name:
             case "FROM":
                 lines = self._from(arguments)
@@ -116,8 +118,7 @@ class _Rewriter:
             case "ARG" if arguments in self._platform:
                 lines = [f"ARG {arguments}={self._platform[arguments]}"]
             case _:
-                lines = None
-                self._note(name, arguments)
+                pass
         if lines is None:
             return statement.lines
         self.changed = True

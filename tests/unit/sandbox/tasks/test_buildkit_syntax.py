@@ -78,6 +78,11 @@ def test_a_here_document_becomes_a_file_of_the_context(word: str, written: str, 
     assert source.endswith("/EOT"), "the file has the word's name in a folder"
 
 
+def test_a_here_document_may_name_the_platform() -> None:
+    made = classic("FROM b\nARG TARGETARCH\nCOPY <<E /a\n$TARGETARCH $TARGETOS\nE\n").build
+    assert [data for path, data in made.files.items() if path.endswith("/E")] == [b"amd64 \n"], "only what it declares"
+
+
 @pytest.mark.parametrize(
     ("copy", "modes"),
     [
