@@ -151,6 +151,7 @@ class SandboxPool:
     ) -> tuple[SandboxSession, ContainerKind]:
         """Open a session that ends with ``stack``."""
         image = await stack.enter_async_context(self.images.reserve(task))
+        tests_image = await self._tests_image(task, stack)
         kind = await self._kind_for(task, image)
         session = await self._warm_pool.take_warm(kind) if is_single_container(task) else None
         if session is None:
@@ -162,7 +163,7 @@ class SandboxPool:
         else:
             stack.callback(self._warm_pool.release_slot)
         await self._begin(session, task, lifetime_s, stack)
-        session.tests_image = await self._tests_image(task, stack)
+        session.tests_image = tests_image
         try:
             await session.setup(task, self.settings.setup_timeout_s)
         except SandboxStartError:

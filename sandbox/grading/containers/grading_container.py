@@ -19,7 +19,7 @@ from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from sandbox.docker.container_spec import ContainerSpec
 from sandbox.docker.files.committed_images import COMMIT_TIMEOUT_S, committed_image, writable_layer_bytes
@@ -46,6 +46,7 @@ from sandbox.grading.hidden_tests import folders_for_tests
 from sandbox.grading.isolation.environment import TESTS_DIR
 from sandbox.session.private_folders import private_folders
 from sandbox.session.sandbox_session import SandboxSession
+from sandbox.tasks.file_tree import is_within
 from sandbox.tasks.task import GradingLevel, Task
 
 
@@ -147,10 +148,6 @@ async def _copied_container(
         yield test_session
 
 
-def _is_of_tests(path: str) -> bool:
-    return PurePosixPath(path).is_relative_to(TESTS_DIR)
-
-
 @asynccontextmanager
 async def _clean_container(
     session: SandboxSession, spec: ContainerSpec, task: Task, test_timeout_s: float, *, live: bool
@@ -171,7 +168,9 @@ async def _clean_container(
         with scratch_folder() as folder:
             paths_by_target = await resolve_paths(test_session, task.artifacts)
             if own is not None:  # the tests are in this image already
-                paths_by_target = {real: path for real, path in paths_by_target.items() if not _is_of_tests(real)}
+                paths_by_target = {
+                    real: path for real, path in paths_by_target.items() if not is_within(real, [TESTS_DIR])
+                }
             found = await retry_transfer(lambda: collect_artifacts(session, paths_by_target, folder, live=live), works)
             await unpack_files(test_session, list(paths_by_target), found, works)
         yield test_session

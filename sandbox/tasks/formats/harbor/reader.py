@@ -115,8 +115,8 @@ def read_task(name: str, tree: FileTree, problems: TaskProblems) -> Task:
         agent_env=agent_env,
         test_env=test_env,
         solution_env=solution_env,
-        agent_user=_user(described.agent.user) or composed.user,
-        tests_user=_user(verifier.user) or composed.user,
+        agent_user=described.agent.user or composed.user,
+        tests_user=verifier.user or composed.user,
         healthcheck=health and _healthcheck(health),
         metadata=_metadata(described),
         workdir=environment.workdir or composed.workdir or start.workdir,
@@ -139,10 +139,6 @@ def _toml(tree: FileTree, problems: TaskProblems) -> HarborTask:
         problems.add("task.toml is not readable TOML", str(error))
         value = {}
     return problems.validate("task.toml", value, HarborTask) or HarborTask()
-
-
-def _user(given: str | int | None) -> str:
-    return "" if given is None else str(given)
 
 
 def _healthcheck(given: HarborHealthcheck) -> TaskHealthcheck:

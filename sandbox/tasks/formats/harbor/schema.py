@@ -42,7 +42,7 @@ def _as_table(value: object) -> object:
 Sized = Annotated[Mebibytes, BeforeValidator(_with_unit)]
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
-User = str | int | None
+User = Annotated[str, Field(coerce_numbers_to_str=True)]
 Variables = dict[str, str]
 
 
@@ -107,7 +107,7 @@ class HarborVerifier(HarborNetworkTable):
     environment_mode: Literal["shared", "separate"] | None = None
     environment: HarborEnvironment | None = None
     env: Variables = Field(default_factory=dict[str, str])
-    user: User = None
+    user: User = ""
     collect: list[Any] = Field(default_factory=list[Any])
 
 
@@ -115,7 +115,7 @@ class HarborAgent(HarborNetworkTable):
     """``[agent]``: the agent's limits."""
 
     timeout_sec: Positive | None = None
-    user: User = None
+    user: User = ""
     env: Variables = Field(default_factory=dict[str, str])
 
 
