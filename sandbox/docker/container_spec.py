@@ -73,7 +73,7 @@ def tmpfs_options(folders: Sequence[str]) -> Json:
 
 
 class ImageConfig(NamedTuple):
-    """What an image says of its processes."""
+    """The part of an image's configuration that its processes get."""
 
     env: tuple[tuple[str, str], ...] = ()
     """Variables of every process, by name."""
@@ -110,7 +110,6 @@ class ContainerSpec:
     committed_from: str = ""
     """The task's image if ``image`` was committed from a sandbox; an agent may have changed the files that the daemon
     reads from such an image (:mod:`sandbox.docker.files.user_files`)."""
-
     tmpfs: tuple[str, ...] = ()
     """Folders in memory: absolute paths, with ``:options`` of mount or without."""
     image_config: ImageConfig | None = None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import http
-import io
 import json
 import re
 from collections.abc import AsyncGenerator, AsyncIterable, Mapping, Sequence
@@ -30,6 +29,7 @@ _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 _CALL_S = 60.0
 _CHUNK_BYTES = 1 << 20
 _LOG_BYTES = 2000
+_NAMES_BYTES = 1 << 20
 _LOADED = re.compile(r"Loaded image: (\S+)")
 
 
@@ -109,10 +109,10 @@ async def save_images(engine: DockerEngine, names: Sequence[str], archive: Path,
 
 async def load_images(engine: DockerEngine, archive: Path, timeout_s: float) -> tuple[str, ...]:
     """Load the images of an archive and return their names.  Raises ImageError."""
-    what, said = f"load the images of {archive}", io.StringIO()
+    what, log = f"load the images of {archive}", HeadTailBuffer(0, _NAMES_BYTES)
     async with _call(engine, "POST", "/images/load", what, body=_chunks(archive), timeout_s=timeout_s) as response:
-        await _progress(response, what, also_to=said)
-    return tuple(_short(name) for name in _LOADED.findall(said.getvalue()))
+        await _progress(response, what, log=log)
+    return tuple(_short(name) for name in _LOADED.findall(log.text()))
 
 
 async def list_images(engine: DockerEngine) -> tuple[StoredImage, ...]:
@@ -199,35 +199,33 @@ async def _json(response: aiohttp.ClientResponse) -> Any:
 
 
 async def _progress(
-    response: aiohttp.ClientResponse, what: str, kind: type[ImageError] = ImageError, also_to: io.StringIO | None = None
+    response: aiohttp.ClientResponse,
+    what: str,
+    kind: type[ImageError] = ImageError,
+    log: HeadTailBuffer | None = None,
 ) -> None:
     """Read the engine's stream of JSON lines to its end.  Raises ``kind`` for the error in it.
 
-    ``also_to`` gets all that the engine says; an error has the last of it.
+    ``log`` gets what the engine says, and an error has what it keeps.
     """
     if response.status >= http.HTTPStatus.BAD_REQUEST:
         raise kind(f"could not {what}: {(await response.text()).strip()}")
-    log = HeadTailBuffer(0, _LOG_BYTES)
+    log = log or HeadTailBuffer(0, _LOG_BYTES)
     rest = b""
     async for chunk in response.content.iter_any():
         *lines, rest = (rest + chunk).split(b"\n")
-        _take(lines, log, what, kind, also_to)
-    _take([rest], log, what, kind, also_to)
+        _take(lines, log, what, kind)
+    _take([rest], log, what, kind)
 
 
-def _take(
-    lines: list[bytes], log: HeadTailBuffer, what: str, kind: type[ImageError], also_to: io.StringIO | None
-) -> None:
+def _take(lines: list[bytes], log: HeadTailBuffer, what: str, kind: type[ImageError]) -> None:
     for line in lines:
         if not line.strip():
             continue
         entry = json.loads(line)
         if "error" in entry:
             raise kind(f"could not {what}: {entry['error']}\n{log.text()}".rstrip())
-        text = str(entry.get("stream", ""))
-        log.feed(text.encode())
-        if also_to is not None:
-            also_to.write(text)
+        log.feed(str(entry.get("stream", "")).encode())
 
 
 async def _chunks(path: Path) -> AsyncGenerator[bytes]:

@@ -8,7 +8,7 @@ from typing import TypeAlias
 from sandbox.tasks.task import ImageBuild, Task, TaskService, TestsEnvironment
 
 TaskWithImage: TypeAlias = Task | TaskService | TestsEnvironment
-"""What has an image of its own: a task, its services and its tests."""
+"""A task, its services and its tests can each have an image of their own."""
 
 _WORD = "[A-Za-z0-9]+(?:[._-]+[A-Za-z0-9]+)*"
 _REFERENCE = re.compile(

@@ -38,6 +38,11 @@ def with_image_user(task: Task, user: str) -> Task:
     return replace(task, build=replace(task.build, files={"Dockerfile": dockerfile}))
 
 
+def for_bob(task: Task, run_tests: str, expected: tuple[str, ...], **more) -> Task:
+    """Return the task with tests that bob runs, as he runs the agent."""
+    return replace(task, agent_user="bob", tests_user="bob", run_tests=run_tests, expected_tests=expected, **more)
+
+
 async def docker_exec(engine: DockerEngine, session: SandboxSession, user: str, script: str) -> str:
     """What Docker itself runs as a user in the same container."""
     container = engine.docker.containers.container(session.container)
@@ -101,13 +106,11 @@ echo '=== short test summary info ==='
 [ "$(cat /app/work)" = done ] && echo PASSED work
 echo 1 > /logs/verifier/reward.tmp && mv /logs/verifier/reward.tmp /logs/verifier/reward.txt && echo PASSED reward
 """
-    graded = replace(
+    graded = for_bob(
         task,
-        agent_user="bob",
-        tests_user="bob",
-        run_tests=script,
+        script,
+        ("who", "reads", "work", "reward"),
         tests={"helper": b""},
-        expected_tests=("who", "reads", "work", "reward"),
         reports=("/logs/verifier/reward.txt",),
         artifacts=("/app/work",) if level is GradingLevel.ARTIFACTS else (),
         grading=level,
@@ -129,14 +132,12 @@ while sleep 0.05; do
 done >> /tmp/loot
 """
     script = "echo '=== short test summary info ==='; cat /tests/secret > /dev/null; sleep 2; echo PASSED x"
-    graded = replace(
+    graded = for_bob(
         task,
-        agent_user="bob",
-        tests_user="bob",
-        run_tests=script,
+        script,
+        ("x",),
         tests={"secret": b"the expected answer"},
         test_env={"KEY": "the key of the tests"},
-        expected_tests=("x",),
         grading=GradingLevel.LIVE,
     )
     async with pool.acquire(graded) as session:
