@@ -9,6 +9,7 @@ Packages, from above; each imports only those below it, :mod:`protocol` and :mod
 - ``rollout``: one episode, from its policy and sandbox to its grade and reward.
 - ``gateway``: the endpoint through which any agent with a base URL calls the policy and is trained.
 - ``agents``: tasks to messages, and replies to actions.
+- ``harnesses``: published agents, installed once and mounted into the sandboxes of a run.
 - ``rewards``: results of episodes to numbers, by tests, process rules and judges.
 - ``tokens``: messages to token ids, and sampled ids kept exactly.
 - ``weight_transport``: weight versions to hosts other than the learner's.

@@ -57,6 +57,7 @@ VERB_GROUPS = {
     },
     "tasks and trajectories": {
         "tasks": Verb("sandbox.tasks", "list, validate, convert and generate data sets of tasks"),
+        "data": Verb("launch.data", "fetch SWE-SYNTH's bugs from a bucket"),
         "replay": Verb("launch.replay", "replay a trajectory in a fresh sandbox, or a run's training"),
         "export": Verb("launch.export", "export trajectories as ShareGPT, ATIF or Hugging Face"),
         "journal": Verb("protocol.journal", "check or repair the trajectory store of a run that is not running"),
@@ -65,6 +66,8 @@ VERB_GROUPS = {
         "host": Verb("sandbox.host", "set up this machine for sandboxes, or remove what a run left on it"),
         "images": Verb("sandbox.images", "build, pull, import, list and remove task images"),
         "toolchain": Verb("sandbox.toolchain", "build or check the programs that every sandbox mounts"),
+        "harness": Verb("actors.harnesses", "install published agent harnesses, such as Claude Code and Codex"),
+        "browser": Verb("sandbox.browser", "install the browser of agents that use web pages"),
         "server": Verb("sandbox.server", "serve this machine's sandboxes over HTTP"),
         "router": Verb("sandbox.router", "serve many pool servers behind one address"),
         "environment": Verb("launch.environment", "serve whole episodes to runs on other machines"),

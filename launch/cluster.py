@@ -14,6 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from launch.actor_group.specs.sandbox_providers import describe_urls_source
 from launch.config import RunConfig, recipe_names, resolve
 from launch.config.command_line import DEFAULT_RECIPE
 from launch.config.toml_text import print_toml
@@ -80,7 +81,8 @@ def _open_run_directory(arguments: ClusterArguments) -> tuple[RunDirectory, RunC
     if arguments.resume is None:
         config = _new_config(arguments)
         _check_ready(config)
-        return RunDirectory.create(config.run.dir, config.run.name, arguments.new_run_id), config
+        run, run_id = config.run, arguments.new_run_id
+        return RunDirectory.create(run.dir, run.name, run_id, shared=run.shared), config
     path, config = _resumed_run(arguments)
     directory = RunDirectory.open(path)
     try:
@@ -93,7 +95,9 @@ def _open_run_directory(arguments: ClusterArguments) -> tuple[RunDirectory, RunC
 
 def _new_config(arguments: ClusterArguments) -> RunConfig:
     """Return the configuration of a new run whose id is free.  Raises UserError."""
-    config = arguments.load_config()
+    config, remarks = arguments.load_in_environment()
+    for remark in remarks:
+        error_console().print(f"remark: {remark}")
     if (name := arguments.new_run_id) is not None:
         require_new_run(config.run.dir, name)
     return config
@@ -101,6 +105,8 @@ def _new_config(arguments: ClusterArguments) -> RunConfig:
 
 def _check_ready(config: RunConfig) -> None:
     """Raise UserError for problems that can be found before anything starts, also of the cluster to join."""
+    if remark := describe_urls_source(config.sandbox, os.environ):
+        error_console().print(f"remark: {remark}")
     run_preflight_checks(config)
     os.environ.update(resolve_ray_environment(config.cluster.address, os.environ))
 

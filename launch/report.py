@@ -8,7 +8,7 @@ from launch.monitor.reports.run_report import write_run_report
 from launch.run_records.run_lock import directory_error
 from protocol.cli.arguments import CommandArguments, JsonFlag
 from protocol.cli.command import Command
-from protocol.cli.output import JsonOutput
+from protocol.cli.output import JsonOutput, output_console
 from protocol.run_directory.run_arguments import RunPath
 
 
@@ -30,7 +30,7 @@ def run(given: ReportArguments, out: JsonOutput) -> None:
         raise directory_error(given.run, error) from error
     out.set_result({"report": str(report)})
     if not out.enabled:
-        sys.stdout.write(f"{report}\n")
+        output_console().print(str(report))
 
 
 COMMAND = Command("report", ReportArguments, run)

@@ -69,3 +69,5 @@ class StepReport:
     account: TokenAccount = TokenAccount()
     records: Mapping[str, PackedTrainedTokens] = field(default_factory=dict[str, PackedTrainedTokens])
     """Token values of each trained trajectory, for display; only from rank 0."""
+    faults: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Why each trajectory that was dropped as unusable cannot be trained."""

@@ -189,6 +189,7 @@ class LearnerRank:
         packed trajectories (:func:`protocol.codec.pack_trajectory`), and ``using`` the version of the weights that are
         about to be updated."""
         from learner.data.batch import read_batch
+        from learner.data.usable import sort_out_unusable
         from learner.training.step_report import make_step_report, throughput_metrics
         from learner.training.token_records import pack_token_records
         from learner.training.update import BatchUpdateResult, update_policy
@@ -196,7 +197,8 @@ class LearnerRank:
         spec, began, ready, lr = self.spec, time.perf_counter(), self.ready, self.spec.lr_at(step)
         if ready.reference is None and spec.objective.kl.coefficient:
             raise LearnerNotReadyError("there is a KL penalty and no reference: call freeze_reference() first")
-        batch = read_batch(payload, lineage, using, spec)
+        usable = sort_out_unusable(payload, lineage.entries, ready.trainer.limits)
+        batch = read_batch(usable.payload, lineage, using, spec)
         with bind_log_ids(step=step), self._on_device():
             done = (
                 update_policy(ready.trainer, ready.reference, batch.samples, lr)
@@ -208,7 +210,8 @@ class LearnerRank:
         speed = throughput_metrics(batch.samples, seconds, ready.trainer.cost, spec.trainer.dtype, self.world)
         results = done.token_results if ready.trainer.layout.is_writer else ()
         records = pack_token_records(batch.trajectory_ids, batch.lengths, results)
-        return make_step_report(step, batch, done, {"lr": lr, "seconds": seconds, **speed}, records)
+        measured = {"lr": lr, "seconds": seconds, **speed}
+        return make_step_report(step, batch, done, measured, records=records, faults=usable.faults)
 
     def publish(self, version: WeightVersion, step: int, parent: WeightVersion, folder: str) -> WeightManifest | None:
         """Write the weights as a Hugging Face folder, with adapters merged into them, one file at a time.  Rank 0

@@ -104,6 +104,8 @@ class AttemptRecord:
     """Weight versions that sampled it, each once; empty if it ended before the first token or has no versions."""
     recording: str = ""
     """Name of its terminal recording without ``.cast``."""
+    remark: str = ""
+    """One line about a thing that is not known of the attempt, such as its patch, and why; empty if all is known."""
 
     @property
     def attempt_id(self) -> AttemptId:

@@ -14,11 +14,12 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import Never, Protocol, TypeAlias
 
 import orjson
 
 from protocol.files.filesystem import cut_torn_line, write_atomically
+from protocol.processes.loop_lag import measure_loop_lag
 
 _SET_S = 1.0
 """Smallest difference from the steady clock that counts as a change of the system clock."""
@@ -96,6 +97,10 @@ class EventLog:
             return False
         self._seq += 1
         return True
+
+    async def emit_loop_lag(self) -> Never:
+        """Emit the lag of the running event loop every 30 s, until cancelled."""
+        await measure_loop_lag(lambda lag: self.emit("loop.measured", max_ms=lag.max_ms, p99_ms=lag.p99_ms))
 
     def close(self) -> None:
         self._report_dropped(self._now())

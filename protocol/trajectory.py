@@ -72,6 +72,8 @@ class DropReason(StrEnum):
     """No token is within ``max_staleness``."""
     NONFINITE = "nonfinite"
     """The loss or gradient of its update was not finite, so the update was skipped."""
+    UNUSABLE = "unusable"
+    """It is not of this run's model or weights: see :mod:`protocol.usability`."""
     CANCELLED = "cancelled"
     """A person cancelled its group."""
     RUN_ENDED = "run_ended"
@@ -85,6 +87,21 @@ class TurnKind(StrEnum):
     """Sampled tokens."""
     OBSERVATION = "observation"
     """The environment's output, and the chat template's tokens around it."""
+
+
+class ReplyRole(StrEnum):
+    """What a harness did with a reply, as far as its later requests show it (:mod:`actors.gateway.reply_roles`)."""
+
+    WORK = ""
+    """Part of the agent's work, like every reply of a built-in agent."""
+    AUXILIARY = "auxiliary"
+    """The answer to a request beside the work: a title, a topic, a safety check."""
+    DISCARDED = "discarded"
+    """Thrown away: it has no call, and the harness asked again with the same prompt."""
+
+
+ASIDES = frozenset({ReplyRole.AUXILIARY, ReplyRole.DISCARDED})
+"""The roles of replies that are not the agent's work."""
 
 
 class Turn(NamedTuple):
@@ -107,15 +124,20 @@ class Turn(NamedTuple):
     """Reward of this turn in addition to the episode's (model turns); the advantage ``turn`` adds both."""
     server_switches: int = 0
     """Number of times that the server was lost while sampling this turn and another continued after its tokens."""
+    role: ReplyRole = ReplyRole.WORK
+    """Role of the reply (model turns); one that is not the agent's work has no loss unless the run trains it."""
+    number: int = 0
+    """Number of the reply in the order in which replies ended (model turns); 0 for all if that is their order in the
+    segments."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Segment:
     """One unbroken token sequence.  A linear episode has exactly one.
 
-    ``token_ids`` int32 [T]; ``loss_mask`` uint8 [T], 1 where the policy sampled the token; ``logprobs`` float32 [T],
-    log π_behaviour of that token at the sampling temperature, 0 where the mask is 0; ``versions`` int32 [T], the
-    weights that sampled it, −1 where the mask is 0.
+    ``token_ids`` int32 [T]; ``loss_mask`` uint8 [T], 1 where the policy sampled the token in a reply that is trained;
+    ``logprobs`` float32 [T], log π_behaviour of that token at the sampling temperature, 0 where the mask is 0;
+    ``versions`` int32 [T], the weights that sampled it, −1 where the mask is 0.
     """
 
     token_ids: Int32Array
@@ -138,6 +160,14 @@ class TestResult:
     name: str
     passed: bool
     weight: float = 1.0
+
+
+MAX_REWARD = 1e9
+"""Maximum absolute value of a reward, of a part of it, and of a test's weight.
+
+Honest rewards are of the order of 1, and a part that counts bytes or milliseconds stays below it.  The learner's
+float32 sums hold the squares of as many as any batch has; of larger ones, one could make a whole batch infinite.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +251,7 @@ class Trajectory:
 
     @property
     def sampled_tokens(self) -> int:
+        """Number of tokens that the policy sampled in replies that are trained."""
         return sum(int(segment.loss_mask.sum()) for segment in self.segments)
 
     @property

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 
-_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+from protocol.escape_sequences import CSI, OTHER, STRING
+
+_ESCAPES = re.compile(f"{STRING}|{CSI}|{OTHER}|[\x1b\x07\x0e\x0f\x90\x98\x9b-\x9f]")
+"""Escape sequences, and what remains of one that was cut; the bell and the shifts to another character set."""
 
 
 class HeadTailBuffer:

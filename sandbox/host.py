@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -42,7 +43,8 @@ def ensure_host(settings: HostSettings | None = None, say: ReportLine | None = N
     settings = settings or HostSettings.from_environment()
     say = say or _ignore
     with _locked(settings.home):
-        before = current_host(settings) if is_set_up(settings) else None
+        recorded = replace(settings, docker_url="")
+        before = current_host(recorded) if is_set_up(recorded) else None
         own_socket = f"unix://{settings.engine_runtime}/docker.sock"
         if settings.docker_url:
             if not daemon.engine_answers(settings.docker_url):
@@ -209,7 +211,7 @@ def run(given: HostArguments, out: JsonOutput) -> int:
 
             removed = asyncio.run(remove_run_orphans(run_dir.absolute().name, SETTLE_S if settle else 0.0))
             out.set_result({"removed": removed})
-            say(f"removed {removed} containers, committed images and networks")
+            say(f"removed {removed} containers, committed images, volumes and networks")
     return EXIT_OK
 
 

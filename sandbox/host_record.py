@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from protocol.errors import UserError
@@ -71,15 +71,21 @@ def _default_home() -> Path:
 
 
 def current_host(settings: HostSettings | None = None) -> SandboxHost:
-    """Read this machine's record.  Raises UserError when the machine has not been set up."""
+    """Read this machine's record; DOCKER_HOST goes before its engine.
+
+    Raises UserError when the machine has not been set up.
+    """
     settings = settings or HostSettings.from_environment()
     try:
         record = json.loads((settings.home / _RECORD).read_text())
-        return SandboxHost(
+        host = SandboxHost(
             record["docker_url"], record["base_image"], Path(record["toolchain"]), record["engine_owner"]
         )
     except (OSError, ValueError, KeyError) as error:
         raise UserError("this machine is not set up for sandboxes: run `longshore host up`") from error
+    if settings.docker_url in {"", host.docker_url}:
+        return host
+    return replace(host, docker_url=settings.docker_url, engine_owner="")
 
 
 def write_host_record(settings: HostSettings, host: SandboxHost) -> None:

@@ -8,11 +8,11 @@ does not parse is an action too, so it is answered and counted, and never mistak
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from actors.agents.prompt import PromptTemplate
-from actors.tokens.chat_format import ChatMessage
+from actors.tokens.chat_messages import ChatMessage
 from sandbox.tasks.task import Task
 from sandbox.tools import Toolset
 
@@ -23,6 +23,8 @@ class AgentToolCall:
 
     name: str
     arguments: dict[str, object]
+    id: str = field(default="", compare=False)
+    """The call's id, if the model wrote one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from actors.agents.agent import ActionOutcome, AgentToolCall, ParsedReply, render_opening
-from actors.agents.hermes import format_tool_messages, parse_hermes_reply
+from actors.agents.call_format import CallFormat
+from actors.agents.hermes import HERMES, format_tool_messages, parse_calling_reply
 from actors.agents.prompt import PromptTemplate
-from actors.tokens.chat_format import ChatMessage
-from actors.tokens.reasoning import strip_reasoning
+from actors.tokens.chat_messages import ChatMessage
 from sandbox.tasks.task import Task
 from sandbox.tools import CODE_INTERPRETER, Toolset
 from sandbox.tools.answer import ANSWER_TOOL
@@ -25,6 +25,8 @@ class CodeInterpreterAgent:
 
     prompt: PromptTemplate
     offered_tools: Toolset
+    calls: CallFormat = HERMES
+    """The format of the model's calls."""
 
     @property
     def tools(self) -> Toolset:
@@ -34,10 +36,11 @@ class CodeInterpreterAgent:
         return render_opening(self.prompt, task, CODE_INTERPRETER)
 
     def parse_reply(self, reply: str) -> ParsedReply:
-        parsed = parse_hermes_reply(reply)
+        parsed = parse_calling_reply(reply, self.calls, CODE_INTERPRETER)
         if not parsed.final:
             return parsed
-        return ParsedReply([AgentToolCall(ANSWER_TOOL.name, {"answer": strip_reasoning(reply) or ""})], final=True)
+        answer = self.calls.read(self.calls.split_thoughts(reply).answer, ()).text
+        return ParsedReply([AgentToolCall(ANSWER_TOOL.name, {"answer": answer})], final=True)
 
     def format_outcomes(self, outcomes: Sequence[ActionOutcome]) -> list[ChatMessage] | None:
         return format_tool_messages(outcomes)

@@ -6,20 +6,22 @@ and counted as malformed.  Each call is answered by a message of its own, with t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, cast
 
-import orjson
-
 from actors.agents.agent import ActionOutcome, AgentAction, AgentToolCall, MalformedAction, ParsedReply, render_opening
+from actors.agents.call_format import CallFormat, CallSpan, ReadCalls
+from actors.agents.json_objects import InvalidObjectError, find_json_end, read_json
 from actors.agents.prompt import PromptTemplate
-from actors.tokens.chat_format import ChatMessage
-from actors.tokens.reasoning import UNCLOSED_REASONING, strip_reasoning
+from actors.tokens.chat_messages import ChatMessage
+from actors.tokens.reasoning import UNCLOSED_REASONING, SplitReply, split_reasoning
 from sandbox.tasks.task import Task
 from sandbox.tools import Toolset
 
 CALL_START, _CALL_END = "<tool_call>", "</tool_call>"
+_SPACE = re.compile(r"\s*+(?=\{)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +33,8 @@ class FinalReply:
 
 def _parse_call(text: str) -> AgentAction:
     try:
-        value: object = orjson.loads(text)
-    except orjson.JSONDecodeError as error:
+        value = read_json(text)
+    except InvalidObjectError as error:
         return MalformedAction(f"the tool call is not valid JSON: {error}")
     if not isinstance(value, dict):
         return MalformedAction("the tool call is not a JSON object")
@@ -57,13 +59,25 @@ def _split_calls(text: str) -> _SplitReply:
     rest: list[str] = []
     at = 0
     while (begin := text.find(CALL_START, at)) >= 0:
-        end = text.find(_CALL_END, begin)
-        if end < 0:
+        if (end := _call_end(text, begin)) < 0:
             break
         rest.append(text[at:begin])
         calls.append(text[begin + len(CALL_START) : end].strip())
         at = end + len(_CALL_END)
     return _SplitReply(calls, "".join((*rest, text[at:])).strip())
+
+
+def _call_end(text: str, begin: int) -> int:
+    """Return where the mark is with which the call at ``begin`` ends; -1 if it does not end."""
+    return text.find(_CALL_END, _json_end(text, begin + len(CALL_START)))
+
+
+def _json_end(text: str, begin: int) -> int:
+    """Return where the JSON at ``begin`` ends, whose strings may contain markers; ``begin`` if it is none."""
+    try:
+        return find_json_end(text, found.end()) if (found := _SPACE.match(text, begin)) else begin
+    except InvalidObjectError:
+        return begin
 
 
 def text_outside_calls(text: str) -> str:
@@ -80,17 +94,51 @@ def parse_tool_calls(text: str) -> FinalReply | list[AgentAction]:
     return calls or FinalReply(text)
 
 
-def parse_hermes_reply(reply: str) -> ParsedReply:
+class HermesFormat:
+    """Hermes calls as a :class:`CallFormat`."""
+
+    marks = (CALL_START,)
+
+    def split_thoughts(self, reply: str, *, opened: bool = False) -> SplitReply:
+        return split_reasoning(reply, opened=opened)
+
+    def read(self, text: str, tools: Sequence[object]) -> ReadCalls:
+        """Read a reply after its thoughts; calls of other tools than ``tools`` are read too."""
+        del tools
+        actions = parse_tool_calls(text)
+        if isinstance(actions, FinalReply):
+            return ReadCalls((), text)
+        return ReadCalls(actions, text_outside_calls(text))
+
+    def find_first_call(self, text: str) -> CallSpan:
+        begin = text.index(CALL_START)
+        return CallSpan(begin, _call_end(text, begin) + len(_CALL_END))
+
+
+HERMES = HermesFormat()
+
+
+def parse_calling_reply(reply: str, calls: CallFormat, tools: Toolset) -> ParsedReply:
     """Parse a reply after its thoughts; a reply that calls nothing is final."""
-    if (text := strip_reasoning(reply)) is None:
+    split = calls.split_thoughts(reply)
+    if not split.closed:
         return ParsedReply([MalformedAction(UNCLOSED_REASONING)])
-    actions = parse_tool_calls(text)
-    return ParsedReply((), final=True) if isinstance(actions, FinalReply) else ParsedReply(actions)
+    actions = calls.read(split.answer, [tool.schema for tool in tools.values()]).actions
+    return ParsedReply(actions, final=not actions)
 
 
 def format_tool_messages(outcomes: Sequence[ActionOutcome]) -> list[ChatMessage]:
     """Return one ``tool`` message for each outcome."""
-    return [{"role": "tool", "content": outcome.text} for outcome in outcomes]
+    return [_tool_message(outcome) for outcome in outcomes]
+
+
+def _tool_message(outcome: ActionOutcome) -> ChatMessage:
+    message: ChatMessage = {"role": "tool", "content": outcome.text}
+    if isinstance(call := outcome.action, AgentToolCall):
+        message["name"] = call.name
+        if call.id:
+            message["tool_call_id"] = call.id
+    return message
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +148,14 @@ class HermesAgent:
     prompt: PromptTemplate
     tools: Toolset
     offered_tools: Toolset
+    calls: CallFormat = HERMES
+    """The format of the model's calls."""
 
     def opening_messages(self, task: Task) -> list[ChatMessage]:
         return render_opening(self.prompt, task, self.tools)
 
     def parse_reply(self, reply: str) -> ParsedReply:
-        return parse_hermes_reply(reply)
+        return parse_calling_reply(reply, self.calls, self.tools)
 
     def format_outcomes(self, outcomes: Sequence[ActionOutcome]) -> list[ChatMessage] | None:
         return format_tool_messages(outcomes)

@@ -1,7 +1,8 @@
 """Exactly one action in each reply, as a JSON object: ``{"action": {"type": "shell_exec", "params": {…}}}``.
 
 The shape is that of LIVEWEB's environments.  The object is in a ```` ```json ```` block, or is the whole reply after
-its thoughts.  ``stop`` ends the episode; its answers are written to the file where the tests find them.
+its thoughts.  ``stop`` ends the episode; its answers, named ones or one text, are written to the file where the tests
+find them (:mod:`sandbox.tools.answer`).
 https://github.com/AffineFoundation/liveweb-arena
 """
 
@@ -11,18 +12,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-import orjson
-
 from actors.agents.agent import ActionOutcome, AgentToolCall, MalformedAction, ParsedReply, render_opening
 from actors.agents.fenced_blocks import UnclosedBlockError, parse_fenced_blocks
+from actors.agents.json_objects import InvalidObjectError, read_json
 from actors.agents.prompt import PromptTemplate
-from actors.tokens.chat_format import ChatMessage
+from actors.tokens.chat_messages import ChatMessage
 from actors.tokens.reasoning import UNCLOSED_REASONING, strip_reasoning
+from sandbox.tasks.formats.liveweb.web_actions import STOP, stop_answer
 from sandbox.tasks.task import Task
 from sandbox.tools import Toolset
 from sandbox.tools.answer import ANSWER_TOOL
 
-STOP = "stop"
 _FORM = 'write one object, {"action": {"type": NAME, "params": {…}}}, in one block ```json'
 
 
@@ -77,8 +77,8 @@ def _object(reply: str) -> dict[str, object] | MalformedAction:
     if len(found) > 1:
         return MalformedAction(f"the reply has {len(found)} blocks of JSON: {_FORM}")
     try:
-        value: object = orjson.loads(found[0] if found else text)
-    except orjson.JSONDecodeError as error:
+        value = read_json(found[0] if found else text)
+    except InvalidObjectError as error:
         return MalformedAction(f"the reply is not valid JSON ({error}): {_FORM}")
     return (
         cast("dict[str, object]", value)
@@ -88,11 +88,9 @@ def _object(reply: str) -> dict[str, object] | MalformedAction:
 
 
 def _stop(params: Mapping[str, object]) -> AgentToolCall | MalformedAction:
-    """LIVEWEB puts the answers under ``final``; they may also stand alone."""
-    final = params.get("final", params)
-    answers = cast("dict[str, object]", final).get("answers") if isinstance(final, dict) else None
-    if not isinstance(answers, dict):
-        return MalformedAction(
-            '"stop" needs its answers: {"type": "stop", "params": {"final": {"answers": {NAME: ANSWER}}}}'
-        )
-    return AgentToolCall(ANSWER_TOOL.name, {"answer": cast("dict[str, object]", answers)})
+    if (answer := stop_answer(params)) is not None:
+        return AgentToolCall(ANSWER_TOOL.name, {"answer": answer})
+    return MalformedAction(
+        '"stop" needs its answers: {"type": "stop", "params": {"final": {"answers": {NAME: ANSWER}}}}, or its one '
+        'answer as a text: {"type": "stop", "params": {"answer": ANSWER}}'
+    )

@@ -70,6 +70,17 @@ class ToolsetKind(StrEnum):
     """SETA's six: named sessions that keep running in the background."""
     OPENCLAW = "openclaw"
     """OpenClaw's four of these."""
+    BROWSER = "browser"
+    """A real browser, as in LIVEWEB, and no shell (docs/browser.md)."""
+
+
+class CallFormatKind(StrEnum):
+    """Format in which the model writes tool calls."""
+
+    HERMES = "hermes"
+    """A JSON object between ``<tool_call>`` and ``</tool_call>``, as Qwen's models write it."""
+    AUTO = "auto"
+    """The model's own, by its chat template."""
 
 
 _SYSTEM_PROMPT = "Use the shell."
@@ -80,6 +91,8 @@ _PROMPT_FILES: dict[str, str] = {
     AgentKind.CODE_INTERPRETER: "code_interpreter-1",
 }
 """Default prompts of the agents whose action format the model has to be given."""
+_BROWSER_PROMPT_FILE = "browser-1"
+_CALLING_KINDS: set[str] = {AgentKind.HERMES, AgentKind.CODE_INTERPRETER}
 _KINDS_WITH_OWN_TOOLS: set[str] = {AgentKind.BASH, AgentKind.KEYSTROKES, AgentKind.CODE_INTERPRETER}
 
 
@@ -100,7 +113,12 @@ class AgentSettings(ConfigSection):
     tools: bool = True
     """List the tools and how to call them in the first prompt, by the model's chat template."""
     toolset: ToolsetKind = ToolsetKind.SHELL_ONLY
-    """The tools that the agent may call: ``shell_only``, SETA's six (``seta``) or OpenClaw's four (``openclaw``)."""
+    """The tools that the agent may call: ``shell_only``, SETA's six (``seta``), OpenClaw's four (``openclaw``), or
+    those of a ``browser`` and no shell (docs/browser.md)."""
+    format: CallFormatKind = CallFormatKind.HERMES
+    """Format of the tool calls of ``hermes`` and ``code_interpreter`` agents and of harnesses: ``hermes``, or the
+    model's own by its chat template (``auto``): Qwen3-Coder's, GLM's, DeepSeek's, Kimi's, Llama 3's, Mistral's or
+    MiniMax's, read by SGLang's detectors, or gpt-oss'."""
     thinking: ThinkingMode = ThinkingMode.TEMPLATE
     """Thinking before acting: as the ``template`` decides, ``on`` or ``off`` by the template's argument
     ``enable_thinking``, or ``no_think`` for ``/no_think`` at the end of the system message."""
@@ -110,7 +128,12 @@ class AgentSettings(ConfigSection):
     @property
     def prompt_file(self) -> str:
         """The prompt file: ``prompt``, or the kind's own; empty if ``system_prompt`` is read."""
-        return self.prompt or _PROMPT_FILES.get(self.kind, "")
+        of_browser = self.toolset is ToolsetKind.BROWSER and self.kind == AgentKind.JSON
+        return self.prompt or (_BROWSER_PROMPT_FILE if of_browser else _PROMPT_FILES.get(self.kind, ""))
+
+    @property
+    def _has_own_prompt(self) -> bool:
+        return self.system_prompt != _SYSTEM_PROMPT
 
     def make_spec(self) -> AgentSpec:
         """Read the prompt and return everything that makes an agent.  Raises UserError if it cannot be read."""
@@ -131,11 +154,22 @@ class AgentSettings(ConfigSection):
 
     @model_validator(mode="after")
     def _check_unread_keys(self) -> Self:
-        if self.system_prompt != _SYSTEM_PROMPT and not self.prompt and self.kind in _PROMPT_FILES:
+        if self._has_own_prompt and not self.prompt and self.kind in _PROMPT_FILES:
             raise ValueError(
                 f"agent.system_prompt would not be read, because agent.kind = '{self.kind}' needs a prompt with its "
-                f"action format: copy actors/agents/prompts/{_PROMPT_FILES[self.kind]}.txt, add your text, and "
+                f"action format: copy actors/agents/prompts/{self.prompt_file}.txt, add your text, and "
                 "name the file in agent.prompt"
+            )
+        if self.format is CallFormatKind.AUTO and self.kind not in _CALLING_KINDS:
+            raise ValueError(
+                f"agent.format = 'auto' is for agents that write tool calls ({', '.join(sorted(_CALLING_KINDS))}), and "
+                f"agent.kind = '{self.kind}' does not: leave agent.format out"
+            )
+        if self.format is CallFormatKind.AUTO and not self.tools and not self.prompt and not self._has_own_prompt:
+            raise ValueError(
+                "agent.format = 'auto' reads calls as the model's chat template teaches them, and agent.tools = false "
+                "omits that: set agent.tools = true, leave agent.format out, or describe the tools and the model's own "
+                "calls in agent.system_prompt"
             )
         if self.options and self.kind in list(AgentKind):
             raise ValueError(

@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Never
 
 from protocol.events import EventLog
 from protocol.groups import GroupPlan
@@ -34,6 +35,10 @@ class BufferEvents:
         """Close the log."""
         self._log.close()
 
+    async def emit_loop_lag(self) -> Never:
+        """Emit the lag of the running event loop, until cancelled."""
+        await self._log.emit_loop_lag()
+
     def emit_opened(self, plan: GroupPlan) -> None:
         """A group is open and durable."""
         self._log.emit("group.opened", group=plan.group, task=plan.task, size=plan.size)
@@ -56,7 +61,10 @@ class BufferEvents:
         if outcome in {AppendOutcome.DUPLICATE, AppendOutcome.SUPERSEDED_AGAIN}:
             return
         if outcome is AppendOutcome.UNKNOWN:
-            detail = f"no group waits for {request.trajectory_id}"
+            detail = (
+                f"no group waits for {request.trajectory_id} of task {request.task!r} with seed {request.seed} and "
+                f"{request.group_size} samples"
+            )
             self._log.emit("message.refused", reason=outcome.value, sender=item.sender, detail=detail)
             return
         self._log.emit(
@@ -69,8 +77,8 @@ class BufferEvents:
             reward=summary.reward.total,
             tokens=summary.tokens,
             sampled=summary.sampled,
-            versions_min=summary.oldest,
-            versions_max=summary.newest,
+            versions_min=min(summary.versions, default=-1),
+            versions_max=max(summary.versions, default=-1),
         )
 
     def emit_unroutable(self, sender: str, kind: str) -> None:

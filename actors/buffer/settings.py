@@ -15,6 +15,7 @@ from protocol.settings import ConfigSection, PositiveInt
 
 if TYPE_CHECKING:
     from protocol.stream import CurveServer
+    from protocol.usability import TrajectoryLimits
 
 
 class BufferSettings(ConfigSection):
@@ -24,7 +25,8 @@ class BufferSettings(ConfigSection):
     max_trajectory_bytes: PositiveInt = 256 * 1024
     """Maximum bytes of one trajectory, reserved for each rollout request."""
     port: Annotated[int, Field(ge=0, le=65535)] = 0
-    """Port that trajectories are sent to; 0 for a free one."""
+    """Port that trajectories are sent to; 0 for a free one.  Not used by a run that starts its own nodes: there they
+    are sent through a Unix socket."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,9 +40,14 @@ class BufferSpec:
     """The run's directory, on a local disk of the buffer's host."""
     node: str
     host: str
-    """Address that the receiver binds to."""
+    """Address that the receiver binds to, unless it has a Unix socket."""
+    unix_socket: Path | None
+    """Socket that the receiver listens on if all workers are on its machine, in a folder that only its owner can
+    enter."""
     curve: CurveServer | None
-    """Keys of the receiver and of its senders; required unless ``host`` is loopback."""
+    """Keys of the receiver and of its senders; required without a Unix socket."""
+    limits: TrajectoryLimits
+    """The most that the run's model and learner can hold."""
     disk_floor_bytes: int
     """Free disk space below which no new group is opened."""
     dynamic_sampling: bool

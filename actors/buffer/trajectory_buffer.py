@@ -18,14 +18,17 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Concatenate, ParamSpec, TypeVar
 
 from actors.buffer.buffer_events import BufferEvents
 from actors.buffer.group_progress import GroupProgress, read_group_progress
 from actors.buffer.journal_thread import JournalThread
+from actors.buffer.known_versions import KnownVersions
 from actors.buffer.receiver_service import ReceiverService
 from actors.buffer.settings import BufferSpec
 from actors.buffer.task_records import TaskRecord, record_outcome
+from actors.runtime.stoppable_task import StoppableTask
 from protocol.errors import InfraError
 from protocol.groups import GroupOutcome, GroupPlan
 from protocol.journal import (
@@ -74,6 +77,7 @@ class TrajectoryBuffer:
         self._journal: JournalThread
         self._service: ReceiverService
         self._events: BufferEvents
+        self._loop_lag: StoppableTask
 
     # -- life ----------------------------------------------------------------------------------------------------
 
@@ -90,6 +94,7 @@ class TrajectoryBuffer:
         async with self._opening:
             self._stopped = True
             if self._open:
+                await self._loop_lag.stop()
                 await self._service.stop()
                 await self._journal.close()
                 self._events.close()
@@ -124,6 +129,7 @@ class TrajectoryBuffer:
             await journal.call(Journal.store_owner_value, "port", service.receiver.port)
             undo.pop_all()
         self._service, self._open = service, True
+        self._loop_lag = StoppableTask(self._events.emit_loop_lag(), "loop lag")
 
     def _make_receiver(self, port: int) -> TrajectoryReceiver:
         spec, settings = self._spec, self._spec.settings
@@ -132,8 +138,10 @@ class TrajectoryBuffer:
             self.append,
             host=spec.host,
             port=port,
+            unix_socket=spec.unix_socket,
             max_bytes=settings.max_trajectory_bytes,
             batch_bytes=min(DEFAULT_BATCH_BYTES, wal_bytes(settings.budget_bytes)),
+            find_fault=partial(spec.limits.find_fault, versions=KnownVersions(spec.run_dir)),
             on_refused=self._events.emit_refused,
             on_unroutable=self._events.emit_unroutable,
             on_disconnected=self._events.emit_disconnected,

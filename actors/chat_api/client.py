@@ -38,15 +38,21 @@ class ChatFunction(msgspec.Struct):
     """A function that a reply calls."""
 
     name: str
-    arguments: str = "{}"
-    """JSON, as the model wrote it."""
+    arguments: str | dict[str, object] | None = None
+    """JSON, as the model wrote it; some endpoints send the object itself."""
+
+    @property
+    def written_arguments(self) -> str:
+        """The arguments as JSON."""
+        given = self.arguments or {}
+        return given if isinstance(given, str) else msgspec.json.encode(given).decode()
 
 
 class ChatToolCall(msgspec.Struct):
     """A call that the endpoint has parsed."""
 
     function: ChatFunction
-    id: str = ""
+    id: str | None = None
 
 
 class ChatReplyMessage(msgspec.Struct):

@@ -102,6 +102,7 @@ class SGLangEngine:
                 group.create_task(slot.queue.abort_abandoned())
                 group.create_task(self.weights.loader.run_cleanup())
                 group.create_task(slot.activity.write_periodically())
+                group.create_task(slot.events.emit_loop_lag())
         finally:
             if slot.state is not EngineState.STOPPED:
                 slot.state, slot.error = EngineState.STOPPED, "its supervision ended: a defect"

@@ -23,13 +23,15 @@ class EpisodeSampling:
     restart_timeout_s: float
     """Longest additional wait of one reply for an engine that restarts."""
 
-    def make_request(self, input_ids: list[int], max_new_tokens: int, turn_end_id: int, number: int) -> GenerateRequest:
-        """Return the request for the episode's reply ``number``, which ends with ``turn_end_id``."""
+    def make_request(
+        self, input_ids: list[int], max_new_tokens: int, stop_ids: tuple[int, ...], number: int
+    ) -> GenerateRequest:
+        """Return the request for the episode's reply ``number``, which ends with one of ``stop_ids``."""
         return GenerateRequest(
             input_ids=input_ids,
             max_new_tokens=max_new_tokens,
             temperature=self.temperature,
-            stop_token_ids=(turn_end_id,),
+            stop_token_ids=stop_ids,
             seed=(self.seed + number) & _SEED_MASK,
             greedy=self.greedy,
             session=self.session,

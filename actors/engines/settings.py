@@ -203,6 +203,11 @@ class EngineSpec:
         return start_folder(self.run_dir, self.start_number) / "logs" / f"{self.name}.log"
 
     @property
+    def reserved_gpus(self) -> int:
+        """Number of GPUs that the engine reserves; none if it uses the learner's."""
+        return self.settings.tp if self.settings.device == "cuda" and not self.offloads_memory else 0
+
+    @property
     def saves_memory(self) -> bool:
         """True if the server runs under SGLang's memory saver, which exists on CUDA only."""
         return self.offloads_memory and self.settings.device == "cuda"

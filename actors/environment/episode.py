@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass, field
+from functools import partial
 
 from pydantic import ValidationError
 
@@ -81,9 +82,12 @@ async def run_hosted_episode(inputs: EpisodeInputs, pool: SandboxPool) -> Episod
     async with ChatEndpoint(model) as endpoint, holding as terminal:
         acquire_ms = (time.monotonic() - begun) * 1000
         observer = ToolEventObserver()
-        loop = AgentLoop(task, inputs.agent, open_chat_policy(inputs, endpoint), terminal, limits.settings, observer)
+        open_policy = partial(open_chat_policy, inputs, endpoint)
+        loop = AgentLoop(inputs.agent, open_policy, terminal, limits.settings, observer)
         transcript = loop.transcript
-        graded = await run_and_grade(loop.run(), terminal, task, lambda: transcript.last_content, deadlines)
+        graded = await run_and_grade(
+            loop.play, terminal, terminal.shown_task, lambda: transcript.last_content, deadlines
+        )
         return EpisodeOutcome(
             graded.status,
             graded.grade,
@@ -94,12 +98,12 @@ async def run_hosted_episode(inputs: EpisodeInputs, pool: SandboxPool) -> Episod
         )
 
 
-def open_chat_policy(inputs: EpisodeInputs, endpoint: ChatEndpoint) -> ChatPolicy:
-    """Return the policy of an episode, sampled by ``endpoint``."""
+def open_chat_policy(inputs: EpisodeInputs, endpoint: ChatEndpoint, step: Task) -> ChatPolicy:
+    """Return the policy of a step of an episode, sampled by ``endpoint``."""
     limits, agent = inputs.begin.limits, inputs.agent
     return ChatPolicy(
         endpoint,
-        agent.opening_messages(inputs.task),
+        agent.opening_messages(step),
         tools=[tool.schema for tool in agent.offered_tools.values()],
         context_tokens=limits.settings.context_tokens,
         temperature=limits.temperature,
@@ -125,6 +129,9 @@ class ToolEventObserver:
 
     def on_result(self, output: str) -> None:
         self._keep(ToolEvent("result", "", output[:_EVENT_CHARS]))
+
+    def on_picture(self, picture: bytes) -> None:
+        """Ignore pictures: an episode on another machine has none."""
 
     def on_grade(self, graded: EpisodeGrade, reward: Reward) -> None:
         """Ignore the grade: the worker computes the reward."""

@@ -5,16 +5,17 @@ Field names are those of ``anthropic.types.message_create_params``, which a test
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Annotated, Literal
 
 import msgspec
 
 from actors.gateway.api_types import ApiCall, Positive, StopText
-from actors.gateway.chat_request import ChatRequest, ChatTool, GatewayRequestError
-from actors.gateway.request_options import RequestOptionRules
-from actors.tokens.chat_format import ChatMessage
+from actors.gateway.chat_request import ChatRequest, ChatTool, GatewayRequestError, UnseenPart, refuse_opening_parts
+from actors.gateway.request_options import RequestOptionRules, forced_call_refused
+from actors.gateway.tool_results import IdentifiedMessage, order_tool_results
+from actors.tokens.chat_messages import ChatMessage
 
 _HARMLESS = frozenset(
     {"cache_control", "container", "context_management", "inference_geo", "metadata", "service_tier", "user_profile_id"}
@@ -26,26 +27,79 @@ class AnthropicRequestTextBlock(msgspec.Struct, tag_field="type", tag="text"):
     text: str
 
 
+class AnthropicImageBlock(UnseenPart, tag_field="type", tag="image"):
+    what = "an image"
+
+
+class AnthropicDocumentBlock(UnseenPart, tag_field="type", tag="document"):
+    what = "a document"
+
+
+class AnthropicSearchResultBlock(UnseenPart, tag_field="type", tag="search_result"):
+    what = "a search result"
+
+
+class AnthropicUploadBlock(UnseenPart, tag_field="type", tag="container_upload"):
+    what = "an uploaded file"
+
+
+class AnthropicToolReferenceBlock(msgspec.Struct, tag_field="type", tag="tool_reference"):
+    tool_name: str
+
+
 class AnthropicRequestToolUseBlock(msgspec.Struct, tag_field="type", tag="tool_use"):
     name: str
     input: dict[str, object]
-
-
-class AnthropicToolResultBlock(msgspec.Struct, tag_field="type", tag="tool_result"):
-    content: str | list[AnthropicRequestTextBlock] | None = None
-    is_error: bool | None = None
+    id: str = ""
 
 
 class AnthropicRequestThinkingBlock(msgspec.Struct, tag_field="type", tag="thinking"):
     thinking: str
 
 
+class AnthropicRedactedThinkingBlock(msgspec.Struct, tag_field="type", tag="redacted_thinking"):
+    """Thoughts that only another model's server can read."""
+
+
+AnthropicTexts = str | list[AnthropicRequestTextBlock] | None
+AnthropicShownBlock = (
+    AnthropicRequestTextBlock
+    | AnthropicImageBlock
+    | AnthropicDocumentBlock
+    | AnthropicSearchResultBlock
+    | AnthropicUploadBlock
+    | AnthropicToolReferenceBlock
+)
+AnthropicContent = str | list[AnthropicShownBlock] | None
+
+
+class AnthropicToolResultBlock(msgspec.Struct, tag_field="type", tag="tool_result"):
+    content: AnthropicContent = None
+    is_error: bool | None = None
+    tool_use_id: str = ""
+
+
+class AnthropicSystemMessage(msgspec.Struct, tag_field="role", tag="system"):
+    content: AnthropicContent
+
+
 class AnthropicUserMessage(msgspec.Struct, tag_field="role", tag="user"):
-    content: str | list[AnthropicRequestTextBlock | AnthropicToolResultBlock]
+    content: str | list[AnthropicShownBlock | AnthropicToolResultBlock]
 
 
 class AnthropicAssistantMessage(msgspec.Struct, tag_field="role", tag="assistant"):
-    content: str | list[AnthropicRequestTextBlock | AnthropicRequestToolUseBlock | AnthropicRequestThinkingBlock]
+    content: (
+        str
+        | list[
+            AnthropicRequestTextBlock
+            | AnthropicRequestToolUseBlock
+            | AnthropicRequestThinkingBlock
+            | AnthropicRedactedThinkingBlock
+        ]
+    )
+
+
+AnthropicRequestMessage = AnthropicSystemMessage | AnthropicUserMessage | AnthropicAssistantMessage
 
 
 class AnthropicTool(msgspec.Struct):
@@ -69,11 +123,11 @@ class AnthropicOutputConfig(msgspec.Struct):
 
 
 class AnthropicMessagesRequest(msgspec.Struct):
-    messages: Annotated[list[AnthropicUserMessage | AnthropicAssistantMessage], msgspec.Meta(min_length=1)]
+    messages: Annotated[list[AnthropicRequestMessage], msgspec.Meta(min_length=1)]
     max_tokens: Positive | None = None
     """Maximum number of tokens of the reply; None only in requests that count tokens."""
     model: str = ""
-    system: str | list[AnthropicRequestTextBlock] | None = None
+    system: AnthropicTexts = None
     tools: list[AnthropicTool] | None = None
     tool_choice: AnthropicToolChoice | None = None
     temperature: float | None = None
@@ -90,32 +144,28 @@ def read_anthropic_request(body: bytes) -> ApiCall:
         raise GatewayRequestError(
             "max_tokens is missing: set the maximum number of tokens of the reply", parameter="max_tokens"
         )
-    return _call(request, len(body))
+    return _call(request)
 
 
 def read_count_tokens_request(body: bytes) -> ChatRequest:
     """Read a request of ``/v1/messages/count_tokens``.  Raises :class:`GatewayRequestError`."""
-    return _call(ANTHROPIC_OPTIONS.read_request(body, AnthropicMessagesRequest), len(body)).request
+    return _call(ANTHROPIC_OPTIONS.read_request(body, AnthropicMessagesRequest)).request
 
 
-def _call(request: AnthropicMessagesRequest, size: int) -> ApiCall:
+def _call(request: AnthropicMessagesRequest) -> ApiCall:
     _check(request)
-    messages: list[ChatMessage] = []
-    if request.system:
-        messages.append({"role": "system", "content": _text(request.system)})
-    for message in request.messages:
-        messages += (
-            _user_messages(message) if isinstance(message, AnthropicUserMessage) else [_assistant_message(message)]
-        )
+    system = [IdentifiedMessage(_system_message(request.system))] if request.system else []
+    messages = [each for message in request.messages for each in _messages(message)]
+    choice = request.tool_choice
     return ApiCall(
         request=ChatRequest(
-            messages=messages,
+            messages=order_tool_results([*system, *messages]),
             tools=tuple(ChatTool(each.name, each.description or "", each.input_schema) for each in request.tools or ()),
-            may_call=request.tool_choice is None or request.tool_choice.type != "none",
+            may_call=choice is None or choice.type != "none",
+            one_call=choice is not None and bool(choice.disable_parallel_tool_use),
             max_tokens=request.max_tokens,
             temperature=request.temperature,
             stop=tuple(request.stop_sequences or ()),
-            body_bytes=size,
         ),
         stream=bool(request.stream),
         thoughts=request.thinking is not None and request.thinking.type != "disabled",
@@ -123,42 +173,55 @@ def _call(request: AnthropicMessagesRequest, size: int) -> ApiCall:
 
 
 def _check(request: AnthropicMessagesRequest) -> None:
-    choice = request.tool_choice
-    if choice and (choice.type in ("any", "tool") or choice.disable_parallel_tool_use):
-        raise GatewayRequestError(
-            "a tool_choice that forces a call, or forbids a second, needs a grammar, with which the sampler draws from "
-            'another distribution than the log-probabilities describe: use {"type": "auto"} or {"type": "none"}',
-            parameter="tool_choice",
-        )
+    if request.tool_choice and request.tool_choice.type in ("any", "tool"):
+        raise forced_call_refused('{"type": "auto"} or {"type": "none"}')
     if request.output_config and request.output_config.format:
         raise GatewayRequestError("output_config.format needs a grammar: leave it out", parameter="output_config")
+    contents = (
+        None if isinstance(message, AnthropicAssistantMessage) else message.content or ()
+        for message in request.messages
+    )
+    refuse_opening_parts(contents)
 
 
-def _user_messages(message: AnthropicUserMessage) -> Iterator[ChatMessage]:
+def _messages(message: AnthropicRequestMessage) -> Iterable[IdentifiedMessage]:
+    match message:
+        case AnthropicSystemMessage():
+            return [IdentifiedMessage(_system_message(message.content))]
+        case AnthropicUserMessage():
+            return _user_messages(message)
+        case AnthropicAssistantMessage():
+            return [_assistant_message(message)]
+
+
+def _system_message(content: str | Sequence[AnthropicShownBlock] | None) -> ChatMessage:
+    return {"role": "system", "content": _text(content)}
+
+
+def _user_messages(message: AnthropicUserMessage) -> Iterator[IdentifiedMessage]:
     """Yield tool results as separate messages, in the order of the blocks."""
-    if isinstance(message.content, str):
-        yield {"role": "user", "content": message.content}
+    if isinstance(message.content, str) or not message.content:
+        yield IdentifiedMessage(
+            {"role": "user", "content": message.content if isinstance(message.content, str) else ""}
+        )
         return
-    if not message.content:
-        yield {"role": "user", "content": ""}
-    for is_text, blocks in groupby(message.content, lambda block: isinstance(block, AnthropicRequestTextBlock)):
-        if is_text:
-            yield {
-                "role": "user",
-                "content": _text([block for block in blocks if isinstance(block, AnthropicRequestTextBlock)]),
-            }
-        else:
+    for is_result, blocks in groupby(message.content, lambda block: isinstance(block, AnthropicToolResultBlock)):
+        if is_result:
             yield from (_result(block) for block in blocks if isinstance(block, AnthropicToolResultBlock))
+        else:
+            shown = [block for block in blocks if not isinstance(block, AnthropicToolResultBlock)]
+            yield IdentifiedMessage({"role": "user", "content": _text(shown)})
 
 
-def _result(block: AnthropicToolResultBlock) -> ChatMessage:
+def _result(block: AnthropicToolResultBlock) -> IdentifiedMessage:
     text = _text(block.content)
-    return {"role": "tool", "content": f"Error: {text}" if block.is_error else text}
+    message: ChatMessage = {"role": "tool", "content": f"Error: {text}" if block.is_error else text}
+    return IdentifiedMessage(message, result_of=block.tool_use_id)
 
 
-def _assistant_message(message: AnthropicAssistantMessage) -> ChatMessage:
+def _assistant_message(message: AnthropicAssistantMessage) -> IdentifiedMessage:
     if isinstance(message.content, str):
-        return {"role": "assistant", "content": message.content}
+        return IdentifiedMessage({"role": "assistant", "content": message.content})
     blocks = message.content
     reply: ChatMessage = {
         "role": "assistant",
@@ -166,14 +229,21 @@ def _assistant_message(message: AnthropicAssistantMessage) -> ChatMessage:
     }
     if thoughts := "\n".join(each.thinking for each in blocks if isinstance(each, AnthropicRequestThinkingBlock)):
         reply["reasoning_content"] = thoughts
-    if calls := [each for each in blocks if isinstance(each, AnthropicRequestToolUseBlock)]:
+    calls = [each for each in blocks if isinstance(each, AnthropicRequestToolUseBlock)]
+    if calls:
         reply["tool_calls"] = [
             {"type": "function", "function": {"name": each.name, "arguments": each.input}} for each in calls
         ]
-    return reply
+    return IdentifiedMessage(reply, [each.id for each in calls])
 
 
-def _text(content: str | list[AnthropicRequestTextBlock] | None) -> str:
-    if content is None or isinstance(content, str):
-        return content or ""
-    return "\n".join(block.text for block in content)
+def _text(content: str | Sequence[AnthropicShownBlock] | None) -> str:
+    return content or "" if content is None or isinstance(content, str) else "\n".join(map(_block_text, content))
+
+
+def _block_text(block: AnthropicShownBlock) -> str:
+    match block:
+        case AnthropicRequestTextBlock() | UnseenPart():
+            return block.text
+        case AnthropicToolReferenceBlock():
+            return f"Tool found: {block.tool_name}"

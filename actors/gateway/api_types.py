@@ -1,4 +1,4 @@
-"""Types that the HTTP layer uses for both APIs."""
+"""Types that the HTTP layer uses for all APIs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated, Protocol
 
 import msgspec
 
-from actors.gateway.chat_request import ChatRequest, GatewayRequestError
+from actors.gateway.chat_request import ChatRequest, GatewayRequestError, describe_json_error
 from actors.gateway.completion import GatewayCompletion, ParsedCompletion
 
 Positive = Annotated[int, msgspec.Meta(ge=1)]
@@ -57,8 +57,8 @@ class StreamEncoder(Protocol):
         ...
 
 
-class ResponseEncoder(Protocol):
-    """Encoder of one API's responses, implemented by a module of functions."""
+class ReplyEncoder(Protocol):
+    """Encoder of one API's replies, implemented by a module of functions."""
 
     def encode_reply(self, call: ApiCall, answer: GatewayCompletion, named: ResponseMetadata) -> bytes:
         """Return the body of a reply that is not streamed."""
@@ -67,6 +67,10 @@ class ResponseEncoder(Protocol):
     def stream_encoder(self, call: ApiCall, named: ResponseMetadata) -> StreamEncoder:
         """Return the encoder of a streamed reply."""
         ...
+
+
+class ResponseEncoder(ReplyEncoder, Protocol):
+    """Encoder of all responses of one API, errors included."""
 
     def encode_models(self, names: list[str], created: int) -> bytes: ...
 
@@ -79,12 +83,15 @@ def encode_json(value: msgspec.Struct) -> bytes:
     return msgspec.json.encode(value)
 
 
-def parse_tool_arguments(text: str, what: str) -> dict[str, object]:
-    """Parse a call's arguments.  Raises :class:`GatewayRequestError`, which names ``what``, unless they are a JSON
-    object."""
+def parse_tool_arguments(text: str | dict[str, object] | None, what: str) -> dict[str, object]:
+    """Parse a call's arguments, unless they are parsed already; None and an empty text are no arguments.  Raises
+    :class:`GatewayRequestError`, which names ``what``, if they are not a JSON object."""
+    if isinstance(text, dict):
+        return text
     try:
         return msgspec.json.decode(text or "{}", type=dict[str, object])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise GatewayRequestError(
-            f"the arguments of {what} are not a JSON object: {error}", parameter="messages"
+            f"the arguments of {what} are not a JSON object: {describe_json_error(text or '', error)}",
+            parameter="messages",
         ) from error

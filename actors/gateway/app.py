@@ -6,18 +6,28 @@ events (:mod:`.event_stream`).  A client that disconnects cancels its handler, a
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Protocol
 
 from aiohttp import web
 
-from actors.gateway import anthropic_replies, anthropic_requests, event_stream, openai_replies, openai_requests
-from actors.gateway.api_types import ApiCall, ResponseEncoder, ResponseMetadata
+from actors.gateway import (
+    anthropic_replies,
+    anthropic_requests,
+    event_stream,
+    openai_replies,
+    openai_requests,
+    responses_replies,
+    responses_requests,
+)
+from actors.gateway.api_types import ApiCall, ReplyEncoder, ResponseEncoder, ResponseMetadata
 from actors.gateway.chat_request import GatewayRequestError
+from actors.gateway.request_bodies import RequestBodies
 from actors.gateway.session import GatewaySession
 from protocol.errors import InfraError
+from sandbox.http.aiohttp_connections import serving
 
-MAX_BODY_BYTES = 64 << 20
 _JSON = "application/json"
 _RETRY_AFTER = {"Retry-After": "1"}
 
@@ -38,11 +48,20 @@ class SessionRegistry(Protocol):
 
 def create_app(sessions: SessionRegistry) -> web.Application:
     """Return the application that serves ``sessions``."""
+    bodies = RequestBodies()
 
-    def replying(read: Callable[[bytes], ApiCall], replies: ResponseEncoder) -> Handler:
+    @asynccontextmanager
+    async def receive_body(request: web.Request, session: GatewaySession) -> AsyncGenerator[bytes]:
+        session.check_body_size(request.content_length or 0)
+        async with bodies.receive(request, session.name) as body:
+            session.check_body_size(len(body))
+            yield body
+
+    def replying(read: Callable[[bytes], ApiCall], replies: ReplyEncoder) -> Handler:
         async def handle(request: web.Request) -> web.StreamResponse:
             session = sessions.authenticate(_key(request))
-            call = read(await request.read())
+            async with receive_body(request, session) as body:
+                call = read(body)
             named = ResponseMetadata(sessions.model, sessions.created)
             if call.stream:
                 return await event_stream.stream_response(
@@ -55,7 +74,9 @@ def create_app(sessions: SessionRegistry) -> web.Application:
 
     async def count(request: web.Request) -> web.Response:
         session = sessions.authenticate(_key(request))
-        tokens = session.count_prompt_tokens(anthropic_requests.read_count_tokens_request(await request.read()))
+        async with receive_body(request, session) as body:
+            asked = anthropic_requests.read_count_tokens_request(body)
+        tokens = session.count_prompt_tokens(asked)
         return web.Response(body=anthropic_replies.encode_token_count(tokens), content_type=_JSON)
 
     async def models(request: web.Request) -> web.Response:
@@ -71,10 +92,17 @@ def create_app(sessions: SessionRegistry) -> web.Application:
             )
         return web.Response(body=_replies(request).encode_model(name, sessions.created), content_type=_JSON)
 
-    app = web.Application(middlewares=[_api_errors], client_max_size=MAX_BODY_BYTES)
+    async def root(request: web.Request) -> web.Response:
+        """Answer Claude Code, which looks whether anything listens."""
+        del request
+        return web.Response()
+
+    app = web.Application(middlewares=[_api_errors])
     app.router.add_post("/v1/chat/completions", replying(openai_requests.read_openai_request, openai_replies))
+    app.router.add_post("/v1/responses", replying(responses_requests.read_responses_request, responses_replies))
     app.router.add_post("/v1/messages", replying(anthropic_requests.read_anthropic_request, anthropic_replies))
     app.router.add_post("/v1/messages/count_tokens", count)
+    app.router.add_get("/", root)
     app.router.add_get("/v1/models", models)
     app.router.add_get("/v1/models/{name:.+}", model)
     return app
@@ -84,7 +112,8 @@ def create_app(sessions: SessionRegistry) -> web.Application:
 async def _api_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Turn errors into responses in the format of the requested API."""
     try:
-        return await handler(request)
+        with serving(request):
+            return await handler(request)
     except (GatewayRequestError, InfraError) as error:
         return _refusal(request, event_stream.to_request_error(error))
     except web.HTTPException as error:

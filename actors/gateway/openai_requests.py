@@ -10,9 +10,10 @@ from typing import Annotated, Literal
 import msgspec
 
 from actors.gateway.api_types import ApiCall, Positive, StopText, parse_tool_arguments
-from actors.gateway.chat_request import ChatRequest, ChatTool, GatewayRequestError
-from actors.gateway.request_options import RequestOptionRules
-from actors.tokens.chat_format import ChatMessage
+from actors.gateway.chat_request import ChatRequest, ChatTool, GatewayRequestError, UnseenPart, refuse_opening_parts
+from actors.gateway.request_options import RequestOptionRules, read_tool_choice
+from actors.gateway.tool_results import IdentifiedMessage, order_tool_results
+from actors.tokens.chat_messages import ChatMessage
 
 OPENAI_OPTIONS = RequestOptionRules(
     harmless=frozenset(
@@ -31,7 +32,6 @@ OPENAI_OPTIONS = RequestOptionRules(
         "min_p": 0,
         "modalities": ["text"],
         "n": 1,
-        "parallel_tool_calls": True,
         "prediction": None,
         "presence_penalty": 0,
         "repetition_penalty": 1,
@@ -52,7 +52,20 @@ class OpenAIRefusalPart(msgspec.Struct, tag_field="type", tag="refusal"):
     refusal: str
 
 
-OpenAIContent = str | list[OpenAITextPart | OpenAIRefusalPart] | None
+class OpenAIImagePart(UnseenPart, tag_field="type", tag="image_url"):
+    what = "an image"
+
+
+class OpenAIAudioPart(UnseenPart, tag_field="type", tag="input_audio"):
+    what = "a recording"
+
+
+class OpenAIFilePart(UnseenPart, tag_field="type", tag="file"):
+    what = "a file"
+
+
+OpenAIPart = OpenAITextPart | OpenAIRefusalPart | OpenAIImagePart | OpenAIAudioPart | OpenAIFilePart
+OpenAIContent = str | list[OpenAIPart] | None
 
 
 class OpenAISystemMessage(msgspec.Struct, tag_field="role", tag="system"):
@@ -69,15 +82,17 @@ class OpenAIUserMessage(msgspec.Struct, tag_field="role", tag="user"):
 
 class OpenAIToolMessage(msgspec.Struct, tag_field="role", tag="tool"):
     content: OpenAIContent
+    tool_call_id: str | None = None
 
 
 class OpenAIRequestFunctionCall(msgspec.Struct):
     name: str
-    arguments: str
+    arguments: str | dict[str, object] | None
 
 
 class OpenAIRequestToolCall(msgspec.Struct, tag_field="type", tag="function"):
     function: OpenAIRequestFunctionCall
+    id: str | None = None
 
 
 class OpenAIAssistantMessage(msgspec.Struct, tag_field="role", tag="assistant"):
@@ -111,6 +126,7 @@ class OpenAIChatRequest(msgspec.Struct):
     model: str = ""
     tools: list[OpenAIFunctionTool] | None = None
     tool_choice: Literal["auto", "none", "required"] | dict[str, object] | None = None
+    parallel_tool_calls: bool | None = None
     max_tokens: Positive | None = None
     max_completion_tokens: Positive | None = None
     temperature: float | None = None
@@ -122,56 +138,66 @@ class OpenAIChatRequest(msgspec.Struct):
 def read_openai_request(body: bytes) -> ApiCall:
     """Read a request.  Raises :class:`GatewayRequestError`."""
     request = OPENAI_OPTIONS.read_request(body, OpenAIChatRequest)
-    if request.tool_choice not in (None, "auto", "none"):
-        raise GatewayRequestError(
-            "a tool_choice that forces a call needs a grammar, with which the sampler draws from another distribution "
-            'than the log-probabilities describe: use "auto" or "none"',
-            parameter="tool_choice",
-        )
+    choice = read_tool_choice(request.tool_choice)
+    contents = (
+        None if isinstance(message, OpenAIAssistantMessage) else message.content or () for message in request.messages
+    )
+    refuse_opening_parts(contents)
     stop = [request.stop] if isinstance(request.stop, str) else request.stop or []
     tools = [tool.function for tool in request.tools or ()]
     return ApiCall(
         request=ChatRequest(
-            messages=[_message(message) for message in request.messages],
-            tools=tuple(ChatTool(each.name, each.description or "", each.parameters or {}) for each in tools),
-            may_call=request.tool_choice != "none",
+            messages=order_tool_results([_message(message) for message in request.messages]),
+            tools=choice.select(ChatTool(each.name, each.description or "", each.parameters or {}) for each in tools),
+            may_call=choice.may_call,
+            one_call=request.parallel_tool_calls is False,
             max_tokens=request.max_completion_tokens or request.max_tokens,
             temperature=request.temperature,
             stop=tuple(stop),
-            body_bytes=len(body),
         ),
         stream=bool(request.stream),
         usage_in_stream=bool(request.stream_options and request.stream_options.include_usage),
     )
 
 
-def _message(message: OpenAIMessage) -> ChatMessage:
+def _message(message: OpenAIMessage) -> IdentifiedMessage:
     match message:
         case OpenAISystemMessage() | OpenAIDeveloperMessage():
-            return {"role": "system", "content": _text(message.content)}
+            return IdentifiedMessage({"role": "system", "content": _text(message.content)})
         case OpenAIUserMessage():
-            return {"role": "user", "content": _text(message.content)}
+            return IdentifiedMessage({"role": "user", "content": _text(message.content)})
         case OpenAIToolMessage():
-            return {"role": "tool", "content": _text(message.content)}
+            content = _text(message.content)
+            return IdentifiedMessage({"role": "tool", "content": content}, result_of=message.tool_call_id or "")
         case OpenAIAssistantMessage():
-            if message.function_call is not None:
-                raise GatewayRequestError("function_call is not supported: use tool_calls", parameter="messages")
-            reply: ChatMessage = {"role": "assistant", "content": _text(message.content)}
-            if message.reasoning_content:
-                reply["reasoning_content"] = message.reasoning_content
-            if message.tool_calls:
-                functions = [call.function for call in message.tool_calls]
-                reply["tool_calls"] = [
-                    {
-                        "type": "function",
-                        "function": {"name": each.name, "arguments": parse_tool_arguments(each.arguments, each.name)},
-                    }
-                    for each in functions
-                ]
-            return reply
+            return _assistant_message(message)
+
+
+def _assistant_message(message: OpenAIAssistantMessage) -> IdentifiedMessage:
+    if message.function_call is not None:
+        raise GatewayRequestError("function_call is not supported: use tool_calls", parameter="messages")
+    reply: ChatMessage = {"role": "assistant", "content": _text(message.content)}
+    if message.reasoning_content:
+        reply["reasoning_content"] = message.reasoning_content
+    calls = message.tool_calls or []
+    if calls:
+        reply["tool_calls"] = [
+            {
+                "type": "function",
+                "function": {"name": each.name, "arguments": parse_tool_arguments(each.arguments, each.name)},
+            }
+            for each in (call.function for call in calls)
+        ]
+    return IdentifiedMessage(reply, [call.id or "" for call in calls])
 
 
 def _text(content: OpenAIContent) -> str:
-    if content is None or isinstance(content, str):
-        return content or ""
-    return "\n".join(part.text if isinstance(part, OpenAITextPart) else part.refusal for part in content)
+    return content or "" if content is None or isinstance(content, str) else "\n".join(map(_part_text, content))
+
+
+def _part_text(part: OpenAIPart) -> str:
+    match part:
+        case OpenAITextPart() | UnseenPart():
+            return part.text
+        case OpenAIRefusalPart():
+            return part.refusal

@@ -7,11 +7,10 @@ space, which is dropped before a call.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from actors.agents.hermes import CALL_START
-from actors.gateway.completion import ParsedCompletion
+from actors.gateway.completion import CompletionReading, ParsedCompletion
 from actors.tokens.reasoning import THINK_END, THINK_START, split_reasoning
 
 _INCOMPLETE = "\ufffd"
@@ -20,34 +19,30 @@ _INCOMPLETE = "\ufffd"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartialCompletion:
-    """An unfinished reply, and the options to parse it."""
+    """An unfinished reply."""
 
     prompt_tokens: int
-    text_of: Callable[[Sequence[int]], str]
-    stops: Sequence[str]
-    starts_in_thinking: bool
-    may_call: bool
+    reading: CompletionReading
     token_ids: Sequence[int] = ()
     """Token ids received so far."""
 
     def parse(self) -> ParsedCompletion:
         """Return the certain part, without calls, which are known only at the end."""
-        text = _until(self.text_of(self.token_ids).rstrip(_INCOMPLETE), self.stops)
-        return ParsedCompletion(
-            *_read(text, opened=self.starts_in_thinking, may_call=self.may_call), (), malformed=False
-        )
+        text = _until(self.reading.text_of(self.token_ids).rstrip(_INCOMPLETE), self.reading.stops)
+        return ParsedCompletion(*_read(text, self.reading), (), malformed=False)
 
 
-def _read(text: str, *, opened: bool, may_call: bool) -> tuple[str, str]:
+def _read(text: str, reading: CompletionReading) -> tuple[str, str]:
     """Return thoughts and content."""
-    if THINK_START.startswith(text.lstrip()):
+    if not reading.calls.marks or THINK_START.startswith(text.lstrip()):
         return "", ""
+    opened = reading.starts_in_thinking
     thoughts, content, closed = split_reasoning(text, opened=opened)
     if not closed:
         thoughts, content, _ = split_reasoning(_until(text, (THINK_END,)), opened=opened)
-    if not may_call:
+    if not reading.may_call:
         return thoughts, content
-    return thoughts, "" if content[:1].isspace() else _until(content, (CALL_START,)).rstrip()
+    return thoughts, "" if content[:1].isspace() else _until(content, reading.calls.marks).rstrip()
 
 
 def _until(text: str, marks: Sequence[str]) -> str:

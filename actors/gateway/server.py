@@ -1,8 +1,8 @@
 """The gateway: one HTTP server, on loopback unless another local address is given, and its open sessions.
 
-``async with Gateway(tokenizer, generate, model="policy") as gateway: with gateway.session(name, settings) as session:``
-gives a harness ``gateway.url`` and ``gateway.key(session)``; at the end of the block its calls are refused.  At the end
-of the gateway what is under way is cancelled.
+In ``async with Gateway(tokenizer, generate, model="policy") as gateway``, the block ``with
+gateway.open_session(limits, sampling) as session`` gives a harness ``gateway.url`` and ``gateway.api_key(session)``; at
+its end calls of the session are refused.  At the end of the gateway what is under way is cancelled.
 """
 
 from __future__ import annotations
@@ -19,13 +19,19 @@ from typing import Self
 import msgspec
 from aiohttp import web
 
+from actors.agents.call_format import CallFormat
+from actors.agents.hermes import HERMES
 from actors.engines.messages import GenerateReply, StreamingGenerateFunction
 from actors.engines.sampling import EpisodeSampling
 from actors.gateway.app import create_app
 from actors.gateway.chat_request import ChatTool, GatewayRequestError
 from actors.gateway.session import GatewaySession, GatewaySessionLimits, OnReply
 from actors.gateway.session_keys import SessionKeys
-from actors.tokens.chat_format import ChatFormat, Tokenizer
+from actors.tokens.chat_format import ChatFormat
+from actors.tokens.chat_template import Tokenizer
+from protocol.trajectory import ASIDES, ReplyRole
+from sandbox.http.aiohttp_connections import LimitedSite
+from sandbox.http.connections import OpenConnections
 
 _SECRET_BYTES = 32
 _TOOL_LISTS = 64
@@ -38,7 +44,8 @@ def _ignore_reply(turn: int, text: str, reply: GenerateReply) -> None:
 
 class Gateway:
     """``model`` is the listed name of the policy; a request may name any.  A started stream is never silent for longer
-    than ``quiet_s``.  The server listens on ``host``; ``thinking`` is passed to the chat template."""
+    than ``quiet_s``.  The server listens on ``host``; ``thinking`` is passed to the chat template, ``calls`` is the
+    format in which the policy calls tools."""
 
     def __init__(
         self,
@@ -49,11 +56,13 @@ class Gateway:
         quiet_s: float = 10.0,
         host: str = "127.0.0.1",
         thinking: bool | None = None,
+        calls: CallFormat = HERMES,
     ) -> None:
         self.model, self.created, self.quiet_s = model, int(time.time()), quiet_s
-        self._generate, self._host = generate, host
+        self._generate, self._host, self._calls = generate, host, calls
         self._keys = SessionKeys(secrets.token_bytes(_SECRET_BYTES))
         self._sessions: dict[str, GatewaySession] = {}
+        self._connections = OpenConnections()
         self._runner = web.AppRunner(
             create_app(self), handler_cancellation=True, access_log=None, shutdown_timeout=0, handle_signals=False
         )
@@ -67,7 +76,9 @@ class Gateway:
 
     async def __aenter__(self) -> Self:
         await self._runner.setup()
-        await web.TCPSite(self._runner, self._host, 0).start()
+        family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
+        listening = socket.create_server((self._host, 0), family=family, backlog=1024)
+        await LimitedSite(self._runner, listening, self._connections).start()
         return self
 
     async def __aexit__(
@@ -92,13 +103,22 @@ class Gateway:
         sampling: EpisodeSampling,
         on_reply: OnReply = _ignore_reply,
         clock: Callable[[], float] = time.monotonic,
+        untrained: frozenset[ReplyRole] = ASIDES,
     ) -> Generator[GatewaySession]:
-        """Open a session during the block, named by ``sampling.session``, which must be unique."""
+        """Open a session during the block, named by ``sampling.session``, which must be unique.  Replies of the roles
+        ``untrained`` have no loss."""
         name = sampling.session
         if name in self._sessions:
             raise ValueError(f"session {name} is open")
         session = self._sessions[name] = GatewaySession(
-            limits, sampling, self._generate, self._chat_for, on_reply=on_reply, clock=clock
+            limits,
+            sampling,
+            self._generate,
+            self._chat_for,
+            calls=self._calls,
+            untrained=untrained,
+            on_reply=on_reply,
+            clock=clock,
         )
         try:
             yield session
@@ -107,9 +127,10 @@ class Gateway:
             del self._sessions[name]
 
     @asynccontextmanager
-    async def listen_on(self, listening: socket.socket) -> AsyncGenerator[None]:
-        """Also listen on the socket ``listening`` during the block, and close it at the end."""
-        site = web.SockSite(self._runner, listening)
+    async def listen_on(self, listening: socket.socket, client: str) -> AsyncGenerator[None]:
+        """Also listen on the socket ``listening`` during the block, and close it at the end.  Its connections count as
+        those of ``client``, which alone can reach it."""
+        site = LimitedSite(self._runner, listening, self._connections, client)
         await site.start()
         try:
             yield

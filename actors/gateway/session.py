@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Protocol
 
+from actors.agents.call_format import CallFormat
 from actors.engines.messages import (
     GenerateReply,
     OnPartialReply,
@@ -21,9 +22,10 @@ from actors.engines.sampling import EpisodeSampling
 from actors.gateway.chat_request import ChatRequest, ChatTool, GatewayRequestError
 from actors.gateway.completion import (
     CompletionEndReason,
+    CompletionReading,
     GatewayCompletion,
+    cut_after_first_call,
     cut_at_stop,
-    parse_completion,
 )
 from actors.gateway.conversation import ConversationHistory, RenderedPrompt
 from actors.gateway.partial_completion import PartialCompletion
@@ -31,13 +33,13 @@ from actors.rewards.episode_result import ModelTurn
 from actors.tokens.chat_format import ChatFormat
 from actors.tokens.reasoning import opens_reasoning
 from protocol.errors import InfraError, UserError
-from protocol.trajectory import EpisodeStatus, Segment
+from protocol.trajectory import EpisodeStatus, ReplyRole, Segment
 
 _READS_PER_REPLY = 16
 """Maximum number of prompts rendered per allowed reply, because refused prompts also take time from all sessions of
 this process."""
 _MOST_BYTES, _BYTES_PER_TOKEN = 64 << 10, 64
-"""Upper bounds for a request without text and for a token; a longer request is not rendered."""
+"""Upper bounds for a request without text and for a token; a longer request is not read."""
 _ENDED = "this session has ended: its episode is over"
 _TAIL = 16
 """Number of last tokens of a prompt that are decoded to see whether it ends inside thoughts."""
@@ -84,13 +86,15 @@ class GatewaySession:
         generate: StreamingGenerateFunction,
         chat_for: Callable[[Sequence[ChatTool]], ChatFormat],
         *,
+        calls: CallFormat,
+        untrained: frozenset[ReplyRole],
         on_reply: OnReply,
         clock: Callable[[], float],
     ) -> None:
         self.name = sampling.session
         self._limits, self._sampling, self._generate, self._chat_for = limits, sampling, generate, chat_for
-        self._on_reply, self._clock = on_reply, clock
-        self._history = ConversationHistory()
+        self._calls, self._on_reply, self._clock = calls, on_reply, clock
+        self._history = ConversationHistory(untrained)
         self._ended = False
         self._reserved = self._in_flight = self._requests = self._rendered = 0
         self._waited_s = self._waits_since = 0.0
@@ -99,25 +103,38 @@ class GatewaySession:
         """Sum over all calls."""
         self.engine = ""
         """Name of the engine that sampled the last reply."""
-        self.last_content = ""
-        """Content of the last kept reply, without thoughts and calls."""
         self.limit: EpisodeStatus | None = None
         """Limit of the session that refused the last call; None after an answered call."""
         self.last_error: InfraError | None = None
         """Error of the last call to the engine; None after an answered call."""
 
     def segments(self) -> tuple[Segment, ...]:
-        """Return the segments so far; empty before the first reply."""
+        """Return the segments so far; empty before the first reply.  Replies that are not the agent's work are marked,
+        and have no loss if their role is untrained (:mod:`.reply_roles`)."""
         return self._history.segments()
 
+    def all_turns(self) -> Sequence[ModelTurn]:
+        """Return the turns of all replies so far; each keeps its place."""
+        return self._history.all_turns
+
     def turns(self) -> Sequence[ModelTurn]:
-        """Return the model's turns so far."""
+        """Return the turns of the agent's work, as far as the session shows by now what it is."""
         return self._history.turns
 
     @property
     def turn_order(self) -> Sequence[int]:
-        """Numbers of the turns in the order of the segments."""
+        """Numbers of these turns in the order of the segments."""
         return self._history.turn_order
+
+    @property
+    def last_content(self) -> str:
+        """The last reply of the agent's work, without thoughts and calls."""
+        return self._history.last_content
+
+    def begin_step(self) -> None:
+        """Accept calls of the task's next step, also after :meth:`close`."""
+        self._history.step += 1
+        self._ended = False
 
     def close(self) -> None:
         """Accept no more calls; those in flight are refused and not kept."""
@@ -133,6 +150,17 @@ class GatewaySession:
         """True if the engine has been called for this session."""
         return self._requests > 0
 
+    def check_body_size(self, size: int) -> None:
+        """Raise :class:`GatewayRequestError` if a request of ``size`` bytes is too long for the context."""
+        most = self._limits.context_tokens
+        if size > _MOST_BYTES + _BYTES_PER_TOKEN * most:
+            self.limit = EpisodeStatus.CONTEXT_LIMIT
+            raise GatewayRequestError(
+                f"the request has {size} bytes, more than {most} tokens can have, the limit of a prompt and its reply",
+                parameter="messages",
+                code="context_length_exceeded",
+            )
+
     def count_prompt_tokens(self, request: ChatRequest) -> int:
         """Return the number of prompt tokens.  Raises :class:`GatewayRequestError`."""
         return len(self._prompt(request)[1].ids)
@@ -141,24 +169,29 @@ class GatewaySession:
         """Sample a reply.  Raises :class:`GatewayRequestError`, or :class:`InfraError` if the engine failed, after
         which the call may be repeated."""
         chat, prompt = self._prompt(request)
-        partial = PartialCompletion(
-            prompt_tokens=len(prompt.ids),
+        reading = CompletionReading(
             text_of=chat.decode_reply,
             stops=request.stop,
             starts_in_thinking=opens_reasoning(chat.decode_reply(prompt.ids[-_TAIL:])),
             may_call=request.may_call and bool(request.tools),
+            calls=self._calls,
+            tools=[tool.schema for tool in request.tools],
+            text_tools={tool.name for tool in request.tools if tool.takes_text},
         )
+        partial = PartialCompletion(prompt_tokens=len(prompt.ids), reading=reading)
         watch: OnPartialReply | None = (
             None if on_partial is None else lambda reply: on_partial(replace(partial, token_ids=reply.token_ids))
         )
         with self._reserve_tokens(request, prompt) as most:
-            reply = await self._sample(prompt, most, chat.turn_end_id, watch)
+            reply = await self._sample(prompt, most, chat.stop_ids, watch)
         if self._ended:
             raise GatewayRequestError(_ENDED, status=403)
-        reply, text, stop = cut_at_stop(reply, request.stop, chat.decode_reply)
-        parsed = parse_completion(text, opened=partial.starts_in_thinking, may_call=partial.may_call)
+        reply, text, stop = cut_at_stop(reply, reading)
+        parsed = reading.parse(text)
+        if request.one_call and len(parsed.tool_calls) > 1:
+            reply, parsed = cut_after_first_call(reply, reading)
+            text = chat.decode_reply(reply.token_ids)
         self._history.add_reply(prompt, reply, parsed.message, malformed=parsed.malformed)
-        self.last_content = parsed.content
         self._on_reply(self.replies, text, reply)
         self.replies, self.engine = self.replies + 1, reply.engine
         self.sampled_tokens += len(reply.token_ids)
@@ -181,10 +214,10 @@ class GatewaySession:
         )
 
     async def _sample(
-        self, prompt: RenderedPrompt, most: int, turn_end: int, watch: OnPartialReply | None
+        self, prompt: RenderedPrompt, most: int, stop_ids: tuple[int, ...], watch: OnPartialReply | None
     ) -> GenerateReply:
         self._requests += 1
-        request = self._sampling.make_request(prompt.ids, most, turn_end, self._requests)
+        request = self._sampling.make_request(prompt.ids, most, stop_ids, self._requests)
         try:
             reply = await self._generate(request, watch)
         except RequestRefused as error:
@@ -209,14 +242,6 @@ class GatewaySession:
         if self._rendered > _READS_PER_REPLY * (limits.max_turns + 1):
             raise GatewayRequestError(
                 f"the session has made {self._rendered - 1} requests", status=429, code="session_limit_reached"
-            )
-        if request.body_bytes > _MOST_BYTES + _BYTES_PER_TOKEN * limits.context_tokens:
-            self.limit = EpisodeStatus.CONTEXT_LIMIT
-            raise GatewayRequestError(
-                f"the request has {request.body_bytes} bytes, more than {limits.context_tokens} tokens can "
-                "have, the limit of a prompt and its reply",
-                parameter="messages",
-                code="context_length_exceeded",
             )
         if request.messages[-1]["role"] == "assistant":
             raise GatewayRequestError(

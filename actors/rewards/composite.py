@@ -10,8 +10,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol, Self
 
+from actors.engines.messages import GenerateFunction
 from actors.rewards.episode_result import EpisodeResult
-from actors.rewards.judge import Judge, JudgeScores, VoteFailure
+from actors.rewards.judge import JudgeScores, open_judge
+from actors.rewards.judge_models import VoteFailure
 from actors.rewards.outcome import OutcomeFormula
 from actors.rewards.process_rules import score_turns
 from actors.rewards.registry import find_outcome_reward
@@ -115,14 +117,16 @@ def _parts_of(judged: JudgeScores, mean: float) -> dict[str, float]:
 
 
 @asynccontextmanager
-async def open_reward(spec: RewardSpec) -> AsyncGenerator[CompositeReward]:
-    """Open a worker's reward function, with a judge over connections of its own.  Raises UserError for an unknown
-    outcome."""
+async def open_reward(
+    spec: RewardSpec, judge_engines: Sequence[GenerateFunction] = ()
+) -> AsyncGenerator[CompositeReward]:
+    """Open a worker's reward function; ``judge_engines`` serve a judge of the run's own.  Raises UserError for an
+    unknown outcome, or for a judge without a usable tokenizer."""
     formula = find_outcome_reward(spec.outcome, spec.settings.bonus).formula
     if spec.judge is None:
         yield CompositeReward(formula, spec.settings)
         return
-    async with Judge(spec.judge) as judge:
+    async with open_judge(spec.judge, judge_engines) as judge:
         yield CompositeReward(formula, spec.settings, judge, spec.judge.settings)
 
 

@@ -1,7 +1,7 @@
 """A process reward model: another model votes on each turn of an episode; its failures are counted and neutral.
 
-``async with Judge(spec) as judge: scores = await judge.score_episode(result)``.  A turn's score is the mean of its
-valid votes, each 1 or −1; a turn without a valid vote has no score.  An invalid reply, a late reply, and a server that
+``async with open_judge(spec) as judge: scores = await judge.score_episode(result)``.  A turn's score is the mean of its
+valid votes, each 1 or −1; a turn without a valid vote has no score.  An invalid reply, a late reply, and a model that
 is down or refuses are failed votes, counted by kind: none of them raises, becomes a number or is retried.  Each vote
 has a deadline, and so have all votes on an episode together; the settings bound the concurrent votes of a worker.
 
@@ -14,20 +14,26 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from enum import StrEnum
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from string import Template
-from types import TracebackType
-from typing import NamedTuple, Self, TypeAlias
+from typing import NamedTuple, TypeAlias
 
-from actors.chat_api.client import CONNECTION_ERRORS, ChatApiClient, ChatApiError, ChatApiStatusError
+from actors.chat_api.client import ChatApiClient
+from actors.engines.messages import GenerateFunction
 from actors.rewards.episode_result import EpisodeResult, ModelTurn
-from actors.rewards.settings import JudgeSpec
+from actors.rewards.judge_models import (
+    MAX_REPLY_BYTES,
+    ApiJudgeModel,
+    AskQuestion,
+    EngineJudgeModel,
+    JudgeModel,
+    VoteFailure,
+)
+from actors.rewards.settings import JudgeSettings, JudgeSpec
+from actors.tokens.chat_format import load_chat_format
 from protocol.truncation import truncate_middle
 
-_MAX_REPLY_BYTES = 1 << 20
-"""A longer reply is an invalid vote."""
 _OMITTED = "left out"
 _HEAD, _TAIL = 2, 2
 """Number of turns shown before the judged one: the episode's first, and the last before it."""
@@ -35,17 +41,6 @@ _HISTORY_CHARS, _JUDGED_CHARS = 2000, 5000
 """Characters shown of each of those, and of the judged turn, its result and the task."""
 _BOXED = re.compile(r"\\boxed\{([^{}]*)\}")
 _VOTES = {"1": 1.0, "+1": 1.0, "-1": -1.0, "\N{MINUS SIGN}1": -1.0}
-
-
-class VoteFailure(StrEnum):
-    """Reason why a vote does not count."""
-
-    INVALID = "invalid"
-    """The reply says neither 1 nor −1."""
-    SLOW = "slow"
-    """The reply did not come in time."""
-    DOWN = "down"
-    """The server could not be reached, broke off, or refused."""
 
 
 Vote: TypeAlias = float | VoteFailure
@@ -113,21 +108,11 @@ def _result(turn: ModelTurn) -> str:
 
 
 class Judge:
-    """One worker's judge.  An async context manager."""
+    """One worker's judge."""
 
-    def __init__(self, spec: JudgeSpec) -> None:
-        self._settings, self._prompt = spec.settings, spec.prompt
-        self._slots = asyncio.Semaphore(spec.settings.concurrency)
-        self._client = ChatApiClient(spec.settings.api_url, spec.key, max_reply_bytes=_MAX_REPLY_BYTES)
-
-    async def __aenter__(self) -> Self:
-        await self._client.__aenter__()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._client.__aexit__(kind, error, trace)
+    def __init__(self, settings: JudgeSettings, prompt: str, model: JudgeModel) -> None:
+        self._settings, self._prompt, self._model = settings, prompt, model
+        self._slots = asyncio.Semaphore(settings.concurrency)
 
     async def score_episode(self, result: EpisodeResult) -> JudgeScores:
         """Return the scores of an episode's turns.  Failures of the judge never raise."""
@@ -136,31 +121,28 @@ class Judge:
         with suppress(TimeoutError):  # votes missing by then stay slow
             async with asyncio.timeout(settings.timeout_s), asyncio.TaskGroup() as group:
                 for index, turn_votes in enumerate(votes):
-                    question = build_judge_prompt(self._prompt, result, index)
+                    ask = self._model.prepare(build_judge_prompt(self._prompt, result, index))
                     for number in range(settings.votes):
-                        group.create_task(self._cast_vote(question, turn_votes, number))
+                        group.create_task(self._cast_vote(ask, turn_votes, number))
         return tally_votes(votes)
 
-    async def _cast_vote(self, question: str, votes: list[Vote], number: int) -> None:
+    async def _cast_vote(self, ask: AskQuestion, votes: list[Vote], number: int) -> None:
         async with self._slots:
             try:
                 async with asyncio.timeout(self._settings.vote_timeout_s):
-                    votes[number] = await self._request_vote(question)
+                    reply = await ask()
             except TimeoutError:
-                votes[number] = VoteFailure.SLOW
-            except (ChatApiStatusError, *CONNECTION_ERRORS):
-                votes[number] = VoteFailure.DOWN
-            except ChatApiError:
-                votes[number] = VoteFailure.INVALID
+                reply = VoteFailure.SLOW
+            votes[number] = reply if isinstance(reply, VoteFailure) else parse_vote(reply)
 
-    async def _request_vote(self, question: str) -> Vote:
-        settings = self._settings
-        completion = await self._client.complete(
-            {
-                "model": settings.model,
-                "messages": [{"role": "user", "content": question}],
-                "temperature": settings.temperature,
-                "max_tokens": settings.max_new_tokens,
-            }
-        )
-        return parse_vote(completion.choices[0].message.content or "")
+
+@asynccontextmanager
+async def open_judge(spec: JudgeSpec, engines: Sequence[GenerateFunction] = ()) -> AsyncGenerator[Judge]:
+    """Open a worker's judge over connections of its own, or over ``engines`` that serve the model in
+    ``spec.model_path``.  Raises UserError if that model has no usable tokenizer."""
+    if spec.model_path:
+        chat = await asyncio.to_thread(load_chat_format, spec.model_path, {})
+        yield Judge(spec.settings, spec.prompt, EngineJudgeModel(spec, chat, engines))
+        return
+    async with ChatApiClient(spec.settings.api_url, spec.key, max_reply_bytes=MAX_REPLY_BYTES) as client:
+        yield Judge(spec.settings, spec.prompt, ApiJudgeModel(spec, client))

@@ -14,11 +14,15 @@ from dataclasses import dataclass
 
 from actors.rewards.episode_result import ModelTurn, ToolCallRecord
 from actors.rewards.shell_commands import is_idle, modifies_code, touches_tests
+from sandbox.tools import BROWSER
 
 SHELLS = frozenset({"shell_exec", "bash", "shell_write_to_process"})
 """Tools whose command is run by a shell."""
 WRITERS = frozenset({"shell_write_content_to_file"})
 """Tools that write a file."""
+_PAUSE = "wait"
+_ACTIONS = BROWSER.keys() - {_PAUSE, "read", "view_more"}
+"""Tools that do something in a browser."""
 MAX_TURN_REWARD = 0.1
 
 _CONTEXT = re.compile(
@@ -34,6 +38,10 @@ def _shell(turn: ModelTurn) -> list[ToolCallRecord]:
     return [call for call in turn.calls if call.tool in SHELLS]
 
 
+def _actions(turn: ModelTurn) -> list[ToolCallRecord]:
+    return [call for call in turn.calls if call.tool in _ACTIONS]
+
+
 def _went_well(call: ToolCallRecord) -> bool:
     """Return whether a call succeeded, as far as known: some tools have no exit code."""
     return not call.timed_out and (
@@ -41,14 +49,19 @@ def _went_well(call: ToolCallRecord) -> bool:
     )
 
 
+def _was_done(action: ToolCallRecord) -> bool:
+    return bool(action.output) and _went_well(action)
+
+
 def valid_command(turn: ModelTurn) -> bool:
-    """Match a turn that runs a command that can have an effect."""
-    return any(not is_idle(call.command) for call in _shell(turn))
+    """Match a turn that runs a command that can have an effect, or does something in a browser."""
+    return any(not is_idle(call.command) for call in _shell(turn)) or any(map(_was_done, _actions(turn)))
 
 
 def command_succeeds(turn: ModelTurn) -> bool:
-    """Match a turn whose commands all exited with 0."""
-    return valid_command(turn) and all(call.exit_code == 0 for call in _shell(turn))
+    """Match a turn whose commands all exited with 0, and whose actions in a browser were all done."""
+    commands_succeed = all(call.exit_code == 0 for call in _shell(turn))
+    return valid_command(turn) and commands_succeed and all(map(_was_done, _actions(turn)))
 
 
 def code_modified(turn: ModelTurn) -> bool:
@@ -65,8 +78,9 @@ def tests_discovered(turn: ModelTurn) -> bool:
 
 
 def error_context(turn: ModelTurn) -> bool:
-    """Match a turn whose output locates a failure: a traceback, a failed assertion, a compiler's message."""
-    return any(_CONTEXT.search(call.output[-MAX_SEARCHED_CHARS:]) for call in turn.calls)
+    """Match a turn whose output locates a failure: a traceback, a failed assertion, a compiler's message.  What a web
+    page says is none."""
+    return any(_CONTEXT.search(call.output[-MAX_SEARCHED_CHARS:]) for call in turn.calls if call.tool not in BROWSER)
 
 
 def timeout(turn: ModelTurn) -> bool:
@@ -75,9 +89,10 @@ def timeout(turn: ModelTurn) -> bool:
 
 
 def no_op(turn: ModelTurn) -> bool:
-    """Match a turn that only ran commands without an effect."""
-    shell = _shell(turn)
-    return len(shell) == len(turn.calls) > 0 and all(is_idle(call.command) for call in shell)
+    """Match a turn that only ran commands without an effect, or only waited for a page."""
+    return bool(turn.calls) and all(
+        call.tool == _PAUSE or (call.tool in SHELLS and is_idle(call.command)) for call in turn.calls
+    )
 
 
 def invalid_format(turn: ModelTurn) -> bool:

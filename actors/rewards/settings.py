@@ -6,7 +6,7 @@ Formulas and their sources are in docs/rewards.md.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Self
@@ -69,11 +69,19 @@ class JudgeSettings(ConfigSection):
     enabled: bool = False
     """Score training episodes with a judge."""
     url: str = ""
-    """Base URL of its OpenAI-compatible API, for example of an SGLang server: ``http://host:30000/v1``."""
+    """Base URL of its OpenAI-compatible API, for example of an SGLang server: ``http://host:30000/v1``.  Empty for a
+    judge that the run serves itself, on engines of its own."""
     model: str = "default"
-    """Model name in the API; SGLang accepts any."""
+    """Hugging Face folder of the judge that the run serves itself.  With ``judge.url`` the model's name in the API;
+    SGLang accepts any."""
+    engines: PositiveInt = 1
+    """Number of SGLang servers of the judge's folder, with the device, data type, memory, limits and timeouts of
+    ``engine``.  Weight updates leave them alone."""
+    tp: PositiveInt = 1
+    """Number of GPUs over which each of them is split; they are GPUs of their own, beside the learner's and
+    ``engine``'s."""
     key_file: Path | None = None
-    """File with the API key; without it none is sent."""
+    """File with the API key of ``judge.url``; without it none is sent."""
     prompt: str = "turn-1"
     """The judge's prompt: a name in ``actors/rewards/prompts``, or the path of your own file, with a /."""
     votes: PositiveInt = 3
@@ -94,6 +102,16 @@ class JudgeSettings(ConfigSection):
     """Number of concurrent vote requests of one worker."""
 
     @property
+    def own_model(self) -> Path | None:
+        """The folder of the judge that the run serves itself; None without one."""
+        return Path(self.model).absolute() if self.enabled and not self.url else None
+
+    @property
+    def own_engines(self) -> int:
+        """Number of engines that serve that folder."""
+        return self.engines if self.own_model is not None else 0
+
+    @property
     def api_url(self) -> str:
         """The base URL with its path; ``/v1`` if ``url`` has none."""
         return self.url if urlsplit(self.url).path else f"{self.url}/v1"
@@ -112,7 +130,7 @@ class JudgeSettings(ConfigSection):
     @model_validator(mode="after")
     def _check_votes(self) -> Self:
         if self.enabled and not self.url:
-            raise ValueError("judge.enabled = true needs a server: set judge.url = 'http://host:30000/v1'")
+            self._check_own_model()
         if self.vote_timeout_s > self.timeout_s:
             raise ValueError(
                 f"judge.vote_timeout_s = {self.vote_timeout_s:g} is more than judge.timeout_s = {self.timeout_s:g}, "
@@ -120,15 +138,28 @@ class JudgeSettings(ConfigSection):
             )
         return self
 
+    def _check_own_model(self) -> None:
+        if self.model == JudgeSettings.model_fields["model"].default:
+            raise ValueError(
+                "judge.enabled = true needs a judge: set judge.model to its Hugging Face folder, which the run then "
+                "serves itself, or judge.url = 'http://host:30000/v1' to the server that has it"
+            )
+        if self.key_file is not None:
+            raise ValueError("judge.key_file is the key of judge.url, which is not set: set judge.url, or leave it out")
+
 
 @dataclass(frozen=True, slots=True)
 class JudgeSpec:
-    """A judge's settings with its prompt's text and its key."""
+    """A judge's settings with its prompt's text, its key, and its model's folder."""
 
     settings: JudgeSettings
     prompt: str
     """The text, with ``$task``, ``$history``, ``$turn`` and ``$result``."""
     key: str = field(default="", repr=False)
+    model_path: str = ""
+    """Folder, on the worker's machine, of the model that engines of the run serve; empty for a judge behind a URL."""
+    context_tokens: int = 0
+    """Most tokens of a question and its reply on those engines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +175,10 @@ class RewardSpec:
     def judge_s(self) -> float:
         """Longest time that the judge takes for an episode; 0 without one."""
         return self.judge.settings.timeout_s if self.judge is not None else 0.0
+
+    def without_judge(self) -> RewardSpec:
+        """Return the same rewards without the judge, for evaluations, whose turns are not trained."""
+        return replace(self, judge=None)
 
 
 def make_reward_spec(outcome: OutcomeSettings, settings: RewardSettings, judge: JudgeSettings) -> RewardSpec:

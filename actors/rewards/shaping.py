@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from protocol.trajectory import Segment, Turn, TurnKind
+from protocol.trajectory import ReplyRole, Segment, Turn, TurnKind
 
 _DIGITS = 6
 """Decimal places with which a turn's reward is stored."""
@@ -34,12 +34,12 @@ def cap_turn_rewards(turns: Sequence[float], cap: float) -> tuple[float, ...]:
 
 
 def attach_turn_rewards(segments: Sequence[Segment], rewards: Sequence[float]) -> tuple[Segment, ...]:
-    """Return ``segments`` with the reward of each of the model's turns, in their order.
+    """Return ``segments`` with the reward of each turn of the agent's work, in their order.
 
     Raises ValueError if their number is not that of ``rewards``."""
-    turns = sum(turn.kind is TurnKind.MODEL for segment in segments for turn in segment.turns)
+    turns = sum(_is_work(turn) for segment in segments for turn in segment.turns)
     if turns != len(rewards):
-        raise ValueError(f"{len(rewards)} rewards for {turns} turns of the model")
+        raise ValueError(f"{len(rewards)} rewards for {turns} turns of the agent's work")
     if not any(rewards):
         return tuple(segments)
     left = iter(rewards)
@@ -48,4 +48,8 @@ def attach_turn_rewards(segments: Sequence[Segment], rewards: Sequence[float]) -
 
 def _rewarded(turns: Sequence[Turn], left: Iterator[float]) -> Iterator[Turn]:
     for turn in turns:
-        yield turn._replace(reward=round(next(left), _DIGITS)) if turn.kind is TurnKind.MODEL else turn
+        yield turn._replace(reward=round(next(left), _DIGITS)) if _is_work(turn) else turn
+
+
+def _is_work(turn: Turn) -> bool:
+    return turn.kind is TurnKind.MODEL and turn.role is ReplyRole.WORK

@@ -32,7 +32,7 @@ from actors.chat_api.client import (
 )
 from actors.engines.messages import EngineUnavailable, FinishReason
 from actors.rollout.policy import ContextFullError, PolicyCompletion
-from actors.tokens.chat_format import ChatMessage
+from actors.tokens.chat_messages import ChatMessage
 from actors.tokens.segment_tree import ObservationSource
 from protocol.errors import InfraError, UserError
 from protocol.truncation import truncate_middle
@@ -172,7 +172,7 @@ def _to_reply(completion: ChatCompletion) -> ChatEndpointReply:
             ChatApiCall(
                 id=call.id or f"call_{number}",
                 type="function",
-                function=ChatApiFunction(name=call.function.name, arguments=call.function.arguments),
+                function=ChatApiFunction(name=call.function.name, arguments=call.function.written_arguments),
             )
             for number, call in enumerate(calls)
         ]
@@ -184,7 +184,7 @@ def _to_reply(completion: ChatCompletion) -> ChatEndpointReply:
 def _as_written(call: ChatToolCall) -> str:
     """Return a call in Hermes' form; arguments that are not JSON stay unchanged, for the agent to report."""
     name = json.dumps(call.function.name)
-    return f'<tool_call>\n{{"name": {name}, "arguments": {call.function.arguments or "{}"}}}\n</tool_call>'
+    return f'<tool_call>\n{{"name": {name}, "arguments": {call.function.written_arguments}}}\n</tool_call>'
 
 
 class ChatPolicy:

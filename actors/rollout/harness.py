@@ -2,21 +2,23 @@
 
 Its environment holds the task's instruction, and the addresses and the key that OpenAI's and Anthropic's clients read.
 It ends by itself (``completed``), when its time is up, or at a limit of its session, and is then graded like any agent.
+It is started anew for each step of a task, with the step's instruction; the session and its limits are those of all.
 Waiting for the policy does not count as its time.  A harness that never called the policy, or whose last call failed
 because no engine was available, is an infrastructure failure.
 """
 
 from __future__ import annotations
 
-import shlex
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
 from actors.engines.messages import GenerateReply
 from actors.gateway.session import GatewaySession, OnReply
+from actors.harnesses.start_command import start_command
+from actors.rewards.episode_result import ModelTurn
 from actors.rollout.grading import EpisodeContext, SampledEpisode, finish_episode, run_and_grade
 from actors.rollout.observer import EpisodeObserver
 from actors.rollout.sandbox_terminal import HarnessExit
@@ -37,6 +39,10 @@ class HarnessSandbox(Grader, Protocol):
     ) -> HarnessExit:
         """Run ``command`` until it ends or ``remaining_s()`` is not above 0.  Raises as
         :class:`~actors.rollout.terminal.Grader` does."""
+        ...
+
+    def record_commands(self, commands: Iterable[str]) -> None:
+        """Record the commands that the harness ran, which are read for signs of cheating."""
         ...
 
 
@@ -61,12 +67,20 @@ class HarnessSession(Protocol):
         """The error of the last call; None if it was answered."""
         ...
 
+    def all_turns(self) -> Sequence[ModelTurn]:
+        """Return the turns of all replies so far, work or not; each keeps its place."""
+        ...
+
+    def begin_step(self) -> None:
+        """Accept calls of the task's next step, also after :meth:`close`."""
+        ...
+
     def close(self) -> None:
         """Accept no further call."""
         ...
 
 
-def harness_environment(url: str, key: str, model: str, task: Task) -> dict[str, str]:
+def harness_environment(url: str, key: str, model: str, task: Task, settings: EpisodeSettings) -> dict[str, str]:
     """Return a harness's environment; the two official clients and most harnesses read the first five variables."""
     return {
         "OPENAI_BASE_URL": f"{url}/v1",
@@ -75,6 +89,8 @@ def harness_environment(url: str, key: str, model: str, task: Task) -> dict[str,
         "ANTHROPIC_API_KEY": key,
         "OPENAI_MODEL": model,
         "LONGSHORE_INSTRUCTION": task.instruction,
+        "LONGSHORE_CONTEXT_TOKENS": str(settings.context_tokens),
+        "LONGSHORE_MAX_NEW_TOKENS": str(settings.max_new_tokens),
     }
 
 
@@ -89,14 +105,13 @@ def make_reply_callback(observer: EpisodeObserver) -> OnReply:
 
 @dataclass(slots=True)
 class HarnessRun:
-    """One run of a harness on a task.  ``run`` may be called once."""
+    """The runs of a harness on the steps of one task."""
 
-    task: Task
     session: HarnessSession
     sandbox: HarnessSandbox
     command: str
-    gateway_access: AbstractAsyncContextManager[Mapping[str, str]]
-    """Context in which the sandbox can reach the policy; it yields the harness's environment."""
+    open_gateway: Callable[[Task], AbstractAsyncContextManager[Mapping[str, str]]]
+    """Opens a context in which the sandbox can reach the policy; it yields the harness's environment for a step."""
     settings: EpisodeSettings
     observer: EpisodeObserver
     clock: Callable[[], float] = time.monotonic
@@ -105,26 +120,31 @@ class HarnessRun:
     exit_summary: str = ""
     """Exit code and last output of the process."""
 
-    async def run(self) -> EpisodeStatus:
-        """Run until the process ends or its time is up.  Raises InfraError and SandboxDestroyedByAgent."""
-        session, begun = self.session, self.clock()
-        limit_s = min(self.task.agent_timeout_s, self.settings.time_limit_s)
+    async def play(self, task: Task) -> EpisodeStatus:
+        """Run until the process ends or its time is up: the task's or step's own, or the run's for all steps.
+
+        Raises InfraError, SandboxDestroyedByAgent."""
+        session = self.session
+        begun_s = self.clock() - self.agent_s - session.waited_s
 
         def acted_s() -> float:
-            return self.clock() - begun - session.waited_s
+            return self.clock() - begun_s - session.waited_s
 
-        def remaining_s() -> float:
-            return limit_s - acted_s() - session.sampled_tokens / self.settings.nominal_tokens_per_s
+        def used_s() -> float:
+            return acted_s() + session.sampled_tokens / self.settings.nominal_tokens_per_s
 
+        limit_s = min(used_s() + task.agent_timeout_s, self.settings.time_limit_s)
+        session.begin_step()
+        earlier = len(session.all_turns())
         self.observer.on_call("harness", self.command)
         try:
-            async with self.gateway_access as environment:
-                exports = " ".join(f"{name}={shlex.quote(value)}" for name, value in environment.items())
-                command = f"(export {exports}; eval {shlex.quote(self.command)})"
-                ended = await self.sandbox.run_agent(command, remaining_s, self.observer.on_output)
+            async with self.open_gateway(task) as environment:
+                command = start_command(self.command, environment)
+                ended = await self.sandbox.run_agent(command, lambda: limit_s - used_s(), self.observer.on_output)
         finally:
             session.close()
             self.agent_s = acted_s()
+            self.sandbox.record_commands(call.command for turn in session.all_turns()[earlier:] for call in turn.calls)
         self.observer.on_result(ended.output)
         self.exit_summary = f"exit code {ended.exit_code}, {ended.output[-_SUMMARY_CHARS:]!r}"
         if session.last_error is not None:
@@ -141,7 +161,7 @@ def no_reply_error(why: str) -> InfraError:
 
 async def run_harness_episode(context: EpisodeContext, run: HarnessRun, session: GatewaySession) -> Trajectory:
     """Run one request to its end with a harness.  Raises :class:`InfraError` if infrastructure failed."""
-    graded = await run_and_grade(run.run(), run.sandbox, context.task, lambda: session.last_content, context.deadlines)
+    graded = await run_and_grade(run.play, run.sandbox, context.task, lambda: session.last_content, context.deadlines)
     if not (segments := session.segments()):
         raise no_reply_error(graded.error or run.exit_summary)
     record = SampledEpisode(

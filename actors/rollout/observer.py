@@ -24,5 +24,8 @@ class EpisodeObserver(Protocol):
     def on_result(self, output: str) -> None:
         """The call ended; ``output`` is its whole output."""
 
+    def on_picture(self, picture: bytes) -> None:
+        """The call left the agent's browser showing this, a JPEG; before the first turn, the browser began with it."""
+
     def on_grade(self, graded: EpisodeGrade, reward: Reward) -> None:
         """The episode was graded."""

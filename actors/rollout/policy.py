@@ -12,7 +12,8 @@ from actors.agents.settings import HistoryMode
 from actors.engines.messages import FinishReason, GenerateFunction, GenerateReply
 from actors.engines.sampling import EpisodeSampling
 from actors.rollout.settings import EpisodeSettings
-from actors.tokens.chat_format import ChatFormat, ChatMessage
+from actors.tokens.chat_format import ChatFormat
+from actors.tokens.chat_messages import ChatMessage
 from actors.tokens.prompt_context import PromptContext, RenderedContext, RenderingLimits, WholeContext
 from actors.tokens.segment_tree import ObservationSource
 from actors.tokens.truncation import truncate_text
@@ -89,14 +90,18 @@ def make_sampling(
     )
 
 
-def open_prompt_context(settings: EpisodeSettings, chat: ChatFormat, opening: list[ChatMessage]) -> PromptContext:
-    """Return the prompt context of an episode that begins with ``opening``."""
+def open_prompt_context(
+    settings: EpisodeSettings, chat: ChatFormat, opening: list[ChatMessage], used_tokens: int = 0
+) -> PromptContext:
+    """Return the prompt context of an episode, or of a step of it, that begins with ``opening``.
+
+    ``used_tokens``: number of tokens of the segments of earlier steps."""
     if settings.history is HistoryMode.WHOLE:
-        return WholeContext(chat, opening, context_tokens=settings.context_tokens)
+        return WholeContext(chat, opening, context_tokens=settings.context_tokens - used_tokens)
     trimmed = settings.context_tokens - settings.max_new_tokens
     limits = RenderingLimits(
         context_tokens=settings.context_tokens,
-        total_tokens=settings.total_tokens,
+        total_tokens=settings.total_tokens - used_tokens,
         prompt_tokens=trimmed if settings.history is HistoryMode.DYNAMIC else settings.context_tokens,
         head_share=settings.history_head,
     )
@@ -122,7 +127,7 @@ class TokenPolicy:
 
     async def complete(self, turn: int, max_new_tokens: int) -> PolicyCompletion:
         sampling, prompt = self._sampling, self.context.prompt
-        reply = await self._generate(sampling.make_request(prompt, max_new_tokens, self._chat.turn_end_id, turn))
+        reply = await self._generate(sampling.make_request(prompt, max_new_tokens, self._chat.stop_ids, turn))
         self._reply, self.engine = reply, reply.engine
         text, versions = self._chat.decode_reply(reply.token_ids), (min(reply.versions), max(reply.versions))
         return PolicyCompletion(text, len(reply.token_ids), reply.finish, reply.ms, len(prompt), versions)
@@ -135,4 +140,4 @@ class TokenPolicy:
         return self.context.append_observation(messages, source)
 
     def truncate_text(self, text: str, tokens: int) -> str:
-        return truncate_text(self._chat.tokenizer, text, tokens)
+        return truncate_text(self._chat.control_tokens, text, tokens)

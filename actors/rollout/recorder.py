@@ -6,6 +6,7 @@ from pathlib import Path
 
 from actors.rollout.terminal import EpisodeGrade
 from protocol.events import EventLog
+from protocol.run_directory.page_pictures import OPENING, PictureWriter, pictures_path
 from protocol.run_directory.terminal_recordings import MAX_CAST_BYTES, CastWriter, turn_marker_label
 from protocol.trajectory import Reward, RolloutRequest, Trajectory
 from sandbox.tasks.task import Task
@@ -17,14 +18,16 @@ later ones."""
 
 
 class TerminalRecorder:
-    """Records only the terminal.  An :class:`actors.rollout.observer.EpisodeObserver` that must be closed."""
+    """Records the terminal, and the pages of a browser.  An :class:`actors.rollout.observer.EpisodeObserver` that must
+    be closed."""
 
-    def __init__(self, file: Path, title: str, max_bytes: int = MAX_CAST_BYTES) -> None:
-        self._streamed = 0
+    def __init__(self, file: Path, title: str, pictures: PictureWriter, max_bytes: int = MAX_CAST_BYTES) -> None:
+        self._streamed, self._turn, self.pictures = 0, OPENING, pictures
         self._cast = CastWriter.open(file, _WIDTH, _HEIGHT, title, max_bytes=max_bytes)
 
     def on_turn(self, turn: int, text: str, sampled: int, versions: tuple[int, int], ms: float) -> None:
         del sampled, versions, ms
+        self._turn = turn
         self._cast.record_marker(turn_marker_label(turn))
         self._cast.record_note(text)
 
@@ -46,23 +49,39 @@ class TerminalRecorder:
             self._cast.record_note(f"{hidden:,} more characters; the end:")
             self._cast.record_output(output[-min(hidden, _END_CHARS) :])
 
+    def on_picture(self, picture: bytes) -> None:
+        self.pictures.record(self._turn, picture)
+
     def on_grade(self, graded: EpisodeGrade, reward: Reward) -> None:
         passed = sum(test.passed for test in graded.tests)
         self._cast.record_note(f"{passed} of {len(graded.tests)} hidden tests passed, reward {reward.total:g}")
         if graded.suspicious:
-            self._cast.record_note("this pass needs a look: " + "; ".join(graded.suspicious))
+            self._cast.record_note("this episode needs a look: " + "; ".join(graded.suspicious))
 
     def close(self) -> None:
         """End the recording."""
+        if self.pictures.refused:
+            self._cast.record_note(f"{self.pictures.refused} pictures of pages are left out: too many, or no JPEG")
         self._cast.close()
 
 
 class EpisodeTelemetry:
     """Records the terminal and emits the episode's events."""
 
-    def __init__(self, events: EventLog, run_dir: Path, request: RolloutRequest, task: Task, worker: str) -> None:
-        self._events, self._id = events, request.attempt_id
-        self._terminal = TerminalRecorder(run_dir / "terminals" / f"{self._id}.cast", task.instruction)
+    def __init__(
+        self,
+        events: EventLog,
+        run_dir: Path,
+        request: RolloutRequest,
+        task: Task,
+        worker: str,
+        *,
+        picture_budget_bytes: int = 0,
+    ) -> None:
+        self._events, self._id, self._isolation = events, request.attempt_id, ""
+        self._pictures = PictureWriter(pictures_path(run_dir, self._id), picture_budget_bytes)
+        cast = run_dir / "terminals" / f"{self._id}.cast"
+        self._terminal = TerminalRecorder(cast, task.instruction, self._pictures)
         events.emit(
             "episode.started",
             trajectory=self._id,
@@ -95,8 +114,12 @@ class EpisodeTelemetry:
     def on_result(self, output: str) -> None:
         self._terminal.on_result(output)
 
+    def on_picture(self, picture: bytes) -> None:
+        self._terminal.on_picture(picture)
+
     def on_grade(self, graded: EpisodeGrade, reward: Reward) -> None:
         self._terminal.on_grade(graded, reward)
+        self._isolation = graded.isolation
         if graded.suspicious:
             self._events.emit("episode.suspicious", trajectory=self._id, why=list(graded.suspicious))
 
@@ -106,6 +129,7 @@ class EpisodeTelemetry:
             "episode.finished",
             trajectory=self._id,
             status=trajectory.status.value,
+            isolation=self._isolation,
             reward=trajectory.reward.total,
             parts={name: round(value, 6) for name, value in trajectory.reward.parts.items()},
             sampled=trajectory.sampled_tokens,
@@ -114,5 +138,7 @@ class EpisodeTelemetry:
         )
 
     def close(self) -> None:
-        """End the recording."""
+        """End the recording, and tell whose pictures it took the place of."""
+        if self._pictures.removed:
+            self._events.emit("pictures.removed", trajectory=self._id, episodes=self._pictures.removed)
         self._terminal.close()

@@ -11,7 +11,11 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 
 from actors.agents.settings import HistoryMode
+from actors.harnesses.catalog import PUBLISHED_HARNESSES
+from actors.harnesses.published_harness import PublishedHarness
 from protocol.settings import ConfigSection, CountInt, PositiveInt, Seconds
+from protocol.trajectory import ReplyRole
+from sandbox.agent_programs import AgentPrograms
 
 _SAMPLING_KEYS = "sampling top_p top_k min_p frequency_penalty presence_penalty repetition_penalty logit_bias grammar"
 REFUSED_SAMPLING_KEYS: Mapping[str, str] = dict.fromkeys(
@@ -31,10 +35,34 @@ class HarnessSettings(ConfigSection):
     """An agent process in the sandbox that calls the policy over HTTP."""
 
     harness: str = ""
-    """Command that starts your own agent in the sandbox, which calls the policy through OpenAI's or Anthropic's API;
-    empty for a built-in agent.  Its environment is described in docs/gateway.md."""
+    """Agent that is not longshore's and calls the policy through OpenAI's or Anthropic's API: the name of a published
+    harness (`longshore harness list`), or a command that starts a program of the image; empty for a built-in agent.
+    Its environment is described in docs/gateway.md."""
     harness_port: Annotated[int, Field(ge=1024, le=65535)] = 3129
     """Port on the sandbox's loopback where a harness reaches the policy."""
+    train_auxiliary: bool = False
+    """Train a harness's auxiliary replies too: titles, topics and checks, with which no request goes on
+    (docs/gateway.md)."""
+    train_discarded: bool = False
+    """Train the replies too that a harness threw away, asking again with the same prompt."""
+
+    @property
+    def untrained_roles(self) -> frozenset[ReplyRole]:
+        """Roles of replies that carry no loss."""
+        is_trained = {ReplyRole.AUXILIARY: self.train_auxiliary, ReplyRole.DISCARDED: self.train_discarded}
+        return frozenset(role for role, trained in is_trained.items() if not trained)
+
+    @property
+    def published_harness(self) -> PublishedHarness | None:
+        """The published harness; None for a command or a built-in agent."""
+        return PUBLISHED_HARNESSES.get(self.harness)
+
+    @property
+    def agent_programs(self) -> AgentPrograms | None:
+        """The folder that a pool mounts for the published harness, with its limits; None without one."""
+        if (harness := self.published_harness) is None:
+            return None
+        return AgentPrograms(harness.folder, harness.memory_mb, harness.pids)
 
 
 class EpisodeSettings(ConfigSection):
@@ -75,6 +103,14 @@ class EpisodeSettings(ConfigSection):
     pool or grader does not count."""
     nominal_tokens_per_s: Annotated[float, Field(gt=0)] = 50.0
     """Rate at which sampled tokens use up the agent's time, independent of the engine's speed."""
+
+    picture_budget_mb: CountInt = 1024
+    """MiB of pictures of the pages that a browser showed, which a machine keeps for a run or an evaluation; those of
+    the oldest episodes are removed for newer ones.  0 records none."""
+
+    @property
+    def picture_budget_bytes(self) -> int:
+        return self.picture_budget_mb << 20
 
     @property
     def total_tokens(self) -> int:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from protocol.trajectory import TestResult
@@ -37,6 +37,8 @@ class ToolCallResult:
     ms: float
     """Milliseconds of tool execution, which count as the agent's time."""
     timed_out: bool = False
+    picture: bytes | None = field(default=None, repr=False)
+    """A JPEG of what the agent's browser shows after the call, for people."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +50,17 @@ class EpisodeGrade:
     all_passed: bool
     ms: float
     suspicious: tuple[str, ...] = ()
-    """Signs of cheating in a full pass that a person should check, one line each."""
+    """Signs of cheating that a person should check, one line each."""
     score: float = 0.0
     """Weight of the passed tests ÷ weight of all; the tests' own reward if they wrote nothing else."""
+    isolation: str = ""
+    """Owner of the programs that ran the tests (:class:`sandbox.grading.isolation.decision.Isolation`).
+
+    It is empty if no tests ran."""
+    step_rewards: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Reward of each step that was played, by name, if the task has steps."""
+    goes_on: bool = False
+    """The grade is that of the steps so far, and the sandbox is ready for the task's next one."""
 
 
 class SandboxDestroyedByAgent(Exception):
@@ -62,8 +72,11 @@ class Grader(Protocol):
 
     Raises :class:`SandboxDestroyedByAgent` if the agent destroyed the sandbox, InfraError if it was lost otherwise."""
 
-    async def grade(self) -> EpisodeGrade:
-        """Run the hidden tests."""
+    async def grade(self, last_reply: str) -> EpisodeGrade:
+        """Run the hidden tests; of a task of several steps those of the one that was played, and prepare the next.
+
+        ``last_reply`` is the agent's; the tests of some tasks take a program from it
+        (:attr:`sandbox.tasks.task.Task.reply_program`)."""
         ...
 
 

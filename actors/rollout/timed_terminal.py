@@ -20,6 +20,6 @@ class TimedTerminal:
         with self.activity.track("tool"):
             return await self.inner.call(name, arguments, on_output)
 
-    async def grade(self) -> EpisodeGrade:
+    async def grade(self, last_reply: str) -> EpisodeGrade:
         with self.activity.track("grading"):
-            return await self.inner.grade()
+            return await self.inner.grade(last_reply)

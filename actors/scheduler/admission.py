@@ -53,6 +53,8 @@ class AdmissionHold(StrEnum):
     BYTES = "bytes"
     """The buffer's byte budget has no room."""
     DISK = "disk"
+    IMAGES = "images"
+    """The tasks whose turn it is have no image yet."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ group durable between :meth:`SchedulerCore.plan_group` and :meth:`SchedulerCore.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
 
 from actors.buffer.group_progress import GroupProgress
 from actors.buffer.task_records import TaskRecords
@@ -16,6 +17,7 @@ from actors.scheduler.admission import AdmissionHold, RolloutFlow
 from actors.scheduler.group_admission import GroupAdmission
 from actors.scheduler.request_queue import AssignedRequest, RolloutRequestQueue
 from actors.scheduler.settings import FailedRequestOutcome, SchedulerRunState, SchedulerSpec
+from actors.scheduler.task_images import TaskImages, TaskImageStates
 from actors.scheduler.training_requests import TrainingRequests
 from protocol.events import EmitEvent
 from protocol.groups import GroupOutcome, GroupPlan
@@ -33,6 +35,7 @@ class SchedulerCore:
         self.spec, self._emit = spec, emit
         self.groups = GroupAdmission(spec, emit)
         self.training = TrainingRequests(spec.settings.replacement_limit, emit)
+        self.images = TaskImageStates()
         self._wasted_groups = 0
         """Number of consecutive groups that infrastructure left with too few members."""
 
@@ -43,7 +46,12 @@ class SchedulerCore:
 
     @property
     def stop_reason(self) -> str | None:
-        """Reason to end the run because no group fills any more, else None."""
+        """Reason to end the run because no group fills any more or no task can be used, else None."""
+        if self.groups.task_sampler.unusable.issuperset(self.spec.tasks):
+            return (
+                f"none of the {len(self.spec.tasks)} tasks can be used, as the log says of each (`longshore images "
+                "prefetch` tries their images): repair them and resume the run"
+            )
         if self._wasted_groups < _MAX_WASTED_STEPS * self.spec.admission.groups_per_step:
             return None
         return (
@@ -102,16 +110,16 @@ class SchedulerCore:
 
     # -- groups --------------------------------------------------------------------------------------------------
 
-    def plan_group(self, free: int) -> GroupPlan | None:
-        """Return the next group to open for ``free`` slots, or None with the reason in ``groups.hold``.
+    def plan_group(self, free: int, worker: str = "") -> GroupPlan | None:
+        """Return the next group to open for ``free`` slots of ``worker``, or None with the reason in ``groups.hold``.
 
         See :meth:`GroupAdmission.plan_next`."""
         assignable = self.assignable(free)
-        if len(self.requests.waiting) >= assignable:
+        if sum(not self.images.is_missing(each.task, worker) for each in self.requests.waiting) >= assignable:
             in_flight_full = free > 0 and assignable <= 0
             self.groups.set_hold(self.groups.flow_hold() or (AdmissionHold.IN_FLIGHT if in_flight_full else None))
             return None
-        return self.groups.plan_next()
+        return self.groups.plan_next(lambda task: self.images.can_start(task, worker))
 
     def mark_opened(self, plan: GroupPlan, now: float) -> None:
         """Record that ``plan`` is durable: its requests may leave, unless training has ended meanwhile."""
@@ -130,6 +138,32 @@ class SchedulerCore:
         if progress.closed:
             self.training.settle_closed({closing.group for closing in progress.closed})
 
+    # -- images --------------------------------------------------------------------------------------------------
+
+    def record_images(self, worker: str, images: TaskImages) -> None:
+        """Record a worker's report about its tasks' images; tasks are excluded while no worker can make theirs."""
+        with self._counting_images():
+            self.images.record(worker, images)
+
+    def remove_worker(self, worker: str) -> None:
+        """Forget a worker that is gone for good; tasks whose images only it could make are excluded."""
+        with self._counting_images():
+            self.images.remove_worker(worker)
+
+    @contextmanager
+    def _counting_images(self) -> Generator[None]:
+        """Apply what the block changes of the images' states."""
+        before = self.images.count(self.spec.tasks)
+        yield
+        self.groups.exclude_for_images(self.images.failures(), self.images.can_start_somewhere)
+        if (counts := self.images.count(self.spec.tasks)) != before:
+            self._emit("images.counted", **counts._asdict())
+
+    def upcoming_tasks(self) -> Sequence[str]:
+        """Return the training tasks in the order in which their images are needed."""
+        waiting = (request.task for request in (*self.requests.waiting, *self.requests.held_back))
+        return list(dict.fromkeys((*waiting, *self.groups.task_sampler.upcoming_tasks())))
+
     # -- requests ------------------------------------------------------------------------------------------------
 
     def assignable(self, free: int, also_in_flight: int = 0) -> int:
@@ -140,8 +174,15 @@ class SchedulerCore:
         return max(0, min(free, bound - len(self.requests.assigned) - also_in_flight)) if bound else free
 
     def assign_requests(self, worker: str, free: int, now: float) -> list[RolloutRequest]:
-        """Assign up to ``free`` waiting requests to ``worker`` (``NAME#INCARNATION``)."""
-        return self.requests.assign(worker, self.assignable(free), now, now + self.spec.request_deadline_s)
+        """Assign up to ``free`` waiting requests whose images ``worker`` (``NAME#INCARNATION``) does not wait for."""
+        deadline = now + self.spec.request_deadline_s
+        return self.requests.assign(worker, self.assignable(free), now, deadline, self.startable_on(worker))
+
+    def startable_on(self, worker: str) -> Callable[[RolloutRequest], bool]:
+        """Return a function that says whether a request need not wait for an image on ``worker``
+        (``NAME#INCARNATION``)."""
+        name = worker.rpartition("#")[0]
+        return lambda request: not self.images.is_missing(request.task, name)
 
     def mark_arrived(self, request: RolloutRequest, now: float) -> bool:
         """Record that a sample has arrived; see :meth:`TrainingRequests.mark_arrived`."""
@@ -150,8 +191,13 @@ class SchedulerCore:
     def handle_failure(
         self, out: AssignedRequest, failure: InfraFailure, detail: str, now: float
     ) -> FailedRequestOutcome:
-        """Decide what happens to a failed request; see :meth:`TrainingRequests.handle_failure`."""
-        return self.training.handle_failure(out, failure, detail, now)
+        """Decide what happens to a failed request; see :meth:`TrainingRequests.handle_failure`.
+
+        A task that is itself at fault in every attempt at a sample is excluded."""
+        outcome = self.training.handle_failure(out, failure, detail, now)
+        if outcome is FailedRequestOutcome.ABANDONED and failure is InfraFailure.TASK_FAULT:
+            self.groups.exclude_task(out.request.task, detail)
+        return outcome
 
     def cancel_samples(self, group: GroupId, sample: int | None) -> tuple[int, ...]:
         """Cancel samples on a person's request; see :meth:`TrainingRequests.cancel_samples`."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from actors.buffer.group_progress import GroupProgress
@@ -23,7 +23,7 @@ from actors.scheduler.admission import (
 )
 from actors.scheduler.settings import SchedulerRunState, SchedulerSpec
 from actors.scheduler.staleness_ledger import StalenessLedger
-from actors.scheduler.task_sampler import TaskSampler
+from actors.scheduler.task_sampler import CanStart, TaskSampler
 from protocol.errors import UserError
 from protocol.events import EmitEvent, JsonValue
 from protocol.groups import GroupOutcome, GroupPlan
@@ -59,6 +59,8 @@ class GroupAdmission:
     """Groups that fill no step and have no replacement yet."""
     _times: GroupTimes = field(init=False)
     _emitted_hold: AdmissionHold | None = None
+    _without_image: set[str] = field(default_factory=set[str])
+    """Tasks that are excluded only because no worker can make their images."""
 
     def __post_init__(self) -> None:
         spec = self.spec
@@ -99,8 +101,9 @@ class GroupAdmission:
         self._opened_at[plan.group] = None
         self.staleness.add_opened(plan.group, self.run_state.served_step)
 
-    def plan_next(self) -> GroupPlan | None:
-        """Return the next group to open, or None if admission forbids it, with the reason in :attr:`hold`.
+    def plan_next(self, can_start: CanStart = lambda _: True) -> GroupPlan | None:
+        """Return the next group to open, or None if admission forbids it or no task whose turn it is can start, with
+        the reason in :attr:`hold`.
 
         It is the same group until :meth:`mark_opened` or :meth:`mark_refused`, because a caller that was cancelled
         leaves it unknown whether the journal has the group."""
@@ -110,7 +113,10 @@ class GroupAdmission:
         if decision.hold is not None:
             self.set_hold(decision.hold, max_steps_ahead=round(decision.max_steps_ahead, 3))
             return None
-        group, task = self._draw_task()
+        if (drawn := self._draw_task(can_start)) is None:
+            self.set_hold(AdmissionHold.IMAGES, put_off=len(self.task_sampler.put_off))
+            return None
+        group, task = drawn
         seeds = tuple(
             random.Random(f"{self.spec.seed}/{group}/{sample}").getrandbits(31)
             for sample in range(self.spec.settings.group_size)
@@ -200,10 +206,37 @@ class GroupAdmission:
             total_steps=self.spec.total_steps,
         )
 
-    def _draw_task(self) -> tuple[int, str]:
-        """Draw the next group and its task; if an epoch begins with it, emit the epoch's order."""
-        sampler, epoch = self.task_sampler, self.task_sampler.epoch
-        drawn = sampler.draw_task()
+    def exclude_task(self, task: str, reason: str) -> None:
+        """Draw ``task`` no more, because it cannot be used, whatever becomes of its image."""
+        self._without_image.discard(task)
+        self._exclude(task, reason)
+
+    def exclude_for_images(self, failures: Mapping[str, str], can_start: CanStart) -> None:
+        """Exclude the tasks whose images cannot be made, with the reasons, until they can start."""
+        for task in filter(can_start, sorted(self._without_image)):
+            self._without_image.remove(task)
+            self.task_sampler.unusable.remove(task)
+            self.emit("task.usable", task=task)
+        for task, reason in failures.items():
+            if self._exclude(task, reason):
+                self._without_image.add(task)
+
+    def _exclude(self, task: str, reason: str) -> bool:
+        """Return whether ``task`` was drawn before."""
+        if task not in self.task_sampler.tasks or task in self.task_sampler.unusable:
+            return False
+        self.task_sampler.unusable.add(task)
+        self.emit("task.unusable", task=task, reason=reason)
+        return True
+
+    def _draw_task(self, can_start: CanStart) -> tuple[int, str] | None:
+        """Draw the next group and its task; if an epoch begins with it, emit the epoch's order.  Emit which tasks are
+        put off."""
+        sampler, epoch, put_off = self.task_sampler, self.task_sampler.epoch, frozenset(self.task_sampler.put_off)
+        drawn = sampler.draw_task(can_start)
+        for task in sampler.put_off:
+            if task not in put_off:
+                self.emit("task.put_off", task=task, reason=AdmissionHold.IMAGES.value)
         if sampler.epoch != epoch:
             self.emit(
                 "epoch.ordered",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from protocol.events import EmitEvent
 from protocol.trajectory import InfraFailure, RolloutRequest
@@ -60,10 +61,18 @@ class RolloutRequestQueue:
         self.waiting.extend(self.held_back)
         self.held_back.clear()
 
-    def assign(self, worker: str, count: int, now: float, deadline: float) -> list[RolloutRequest]:
-        """Assign up to ``count`` waiting requests to ``worker``, oldest first."""
-        requests = [self.waiting.popleft() for _ in range(min(count, len(self.waiting)))]
+    def assign(
+        self,
+        worker: str,
+        count: int,
+        now: float,
+        deadline: float,
+        can_start: Callable[[RolloutRequest], bool] = lambda _: True,
+    ) -> list[RolloutRequest]:
+        """Assign up to ``count`` waiting requests that ``can_start`` accepts to ``worker``, oldest first."""
+        requests = [*islice(filter(can_start, self.waiting), max(0, count))]
         for request in requests:
+            self.waiting.remove(request)
             self.assigned[request_key(request)] = AssignedRequest(request, worker, now, deadline)
         return requests
 

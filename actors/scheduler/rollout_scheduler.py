@@ -6,6 +6,8 @@
 - Admission decides how many groups are open, never which: only the task sampler orders tasks.  Admission counts all
   opened groups except those that fill no step (dropped, passed over) and those that steps dropped as stale; no order
   of messages can make that count too small.
+- No request goes to a worker whose machine lacks an image that its task needs, as far as the worker has reported
+  (:mod:`actors.scheduler.task_images`); the task sampler puts such tasks off.
 - Every sample ends either as an acknowledged trajectory or as abandoned, after its replacements failed or because a
   person cancelled it.  The requests of a worker that dies are issued again.  An attempt of an evaluation is never
   abandoned: the evaluation fails with it.
@@ -33,6 +35,7 @@ from actors.scheduler.evaluation.running_evaluations import RunningEvaluations
 from actors.scheduler.journal_restore import restore_from_journal
 from actors.scheduler.request_queue import OVERDUE, AssignedRequest
 from actors.scheduler.settings import FailedRequestOutcome, SchedulerRunState, SchedulerSpec
+from actors.scheduler.task_images import TaskImages
 from actors.scheduler.worker_registry import WorkerRegistry
 from protocol.errors import InfraError, UserError
 from protocol.evaluation import AttemptRecord
@@ -88,6 +91,7 @@ class RolloutScheduler:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._follow_buffer())
             tasks.create_task(self._keep_reissuing())
+            tasks.create_task(self._events.emit_loop_lag())
 
     async def set_run_state(self, state: SchedulerRunState) -> None:
         """Apply the state of the run.  When training ends, its requests, waiting and assigned, are dropped."""
@@ -150,11 +154,13 @@ class RolloutScheduler:
 
         The requests of its earlier incarnation are issued again, and its pending call returns none."""
         current = self._workers.register(worker, incarnation)
+        self._core.images.forget_report(worker)
         await self._reclaim_from_worker(worker, "its worker died", except_incarnation=current)
 
     async def remove_worker(self, worker: str) -> None:
         """Remove a worker that is gone for good with its node; its requests are issued again at once."""
         self._workers.remove(worker)
+        self._core.remove_worker(worker)
         await self._reclaim_from_worker(worker, "its node is gone")
 
     async def acquire_requests(
@@ -202,7 +208,8 @@ class RolloutScheduler:
         core, holder = self._core, f"{worker}#{incarnation}"
         if holds is not None and (undelivered := core.requests.find_undelivered(holder, holds)):
             return self._redeliver(undelivered[:free])
-        await self._open_groups(free)
+        core.images.add_worker(worker)
+        await self._open_groups(free, worker)
         if not self._workers.is_current(worker, incarnation):  # its successor registered during the buffer's call
             return []
         requests = core.assign_requests(holder, free, self._clock())
@@ -216,7 +223,7 @@ class RolloutScheduler:
     ) -> list[RolloutRequest]:
         if holds is not None and (undelivered := evaluation.find_undelivered(holder, holds)):
             return self._redeliver(undelivered[:free])
-        return evaluation.assign_requests(holder, free, self._clock())
+        return evaluation.assign_requests(holder, free, self._clock(), self._core.startable_on(holder))
 
     def _redeliver(self, undelivered: list[RolloutRequest]) -> list[RolloutRequest]:
         for request in undelivered:
@@ -238,6 +245,16 @@ class RolloutScheduler:
             await self._evaluations.report_failed(request, failure, detail)
         elif (out := self._core.requests.finish(request)) is not None:
             await self._handle_failure(out, failure, detail)
+
+    async def report_images(self, worker: str, incarnation: str, images: TaskImages) -> Sequence[str]:
+        """Record which images of its tasks a worker has.  Return all tasks of the run in the order in which it needs
+        their images."""
+        await self._restore()
+        if self._workers.is_current(worker, incarnation):
+            self._core.record_images(worker, images)
+            await self._notify()
+        evaluated = [task for each in self._evaluations.all for task in each.plan.tasks]
+        return list(dict.fromkeys((*evaluated, *self._core.upcoming_tasks())))
 
     # -- failures ------------------------------------------------------------------------------------------------
 
@@ -267,6 +284,8 @@ class RolloutScheduler:
         core = self._core
         while True:
             await asyncio.sleep(REISSUE_S)
+            if (why := core.stop_reason) is not None:
+                raise InfraError(why)
             await self._report_abandoned()
             for out in core.requests.reclaim_overdue(self._clock()):
                 await self._handle_failure(out, InfraFailure.DEADLINE, OVERDUE)
@@ -287,11 +306,12 @@ class RolloutScheduler:
                 self._seen_closing = await restore_from_journal(self._core, self._buffer)
                 self._restored = True
 
-    async def _open_groups(self, wanted: int) -> None:
-        """Open groups until ``wanted`` requests wait, or admission, disk or budget refuses."""
+    async def _open_groups(self, wanted: int, worker: str) -> None:
+        """Open groups until ``wanted`` requests wait that ``worker`` can start, or admission, disk or budget
+        refuses."""
         core = self._core
         async with self._opening:
-            while (plan := core.plan_group(wanted)) is not None:
+            while (plan := core.plan_group(wanted, worker)) is not None:
                 try:
                     await self._buffer.call(TrajectoryBuffer.open_group, plan, core.groups.task_sampler.state())
                 except (BudgetFullError, DiskFullError) as error:
@@ -304,8 +324,6 @@ class RolloutScheduler:
             progress = await self._buffer.call(TrajectoryBuffer.wait_progress, self._seen_closing, _FOLLOW_S)
             self._seen_closing = progress.seq
             self._core.apply_progress(progress, self._clock())
-            if (why := self._core.stop_reason) is not None:
-                raise InfraError(why)
             await self._notify()
 
     async def _notify(self) -> None:

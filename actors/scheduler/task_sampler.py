@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import orjson
@@ -13,6 +13,9 @@ from actors.scheduler.curriculum import Curriculum, TaskOrder, make_curriculum
 from protocol.errors import UserError
 from protocol.groups import GroupOutcome
 from protocol.journal import ClosedGroup
+
+CanStart = Callable[[str], bool]
+"""Returns whether a task can start now."""
 
 
 def closings_seen_by(state: bytes | None) -> tuple[int, int]:
@@ -27,9 +30,12 @@ def closings_seen_by(state: bytes | None) -> tuple[int, int]:
 class TaskSampler:
     """Draws ``tasks`` epoch after epoch in the order of ``order``, and never skips or repeats one across a resume.
 
-    Invariants: every task is drawn once an epoch.  A task whose group infrastructure wasted is drawn once more, first,
-    and only once.  The sampler depends only on its :meth:`state` and the journal's closings: the state has the number
-    of closings seen, so after a restart the sampler sees each later one exactly once.
+    Invariants: every usable task has one turn an epoch, and is drawn then if it can start.  Otherwise it is put off: it
+    is drawn before all later ones once it can, once for all turns that it missed.  An epoch begins only if less than
+    half of the tasks are put off, so that a few fast builds are not trained alone.
+    A task whose group infrastructure wasted is drawn once more, first, and only once.  Apart from what can start, the
+    sampler depends only on its :meth:`state` and the journal's closings: the state has the number of closings seen, so
+    after a restart the sampler sees each later one exactly once.
     """
 
     tasks: tuple[str, ...]
@@ -41,6 +47,10 @@ class TaskSampler:
     """Number of groups ever opened."""
     closings_seen: int = 0
     """Number of closings seen."""
+    put_off: list[str] = field(default_factory=list[str])
+    """Tasks whose turn came while they could not start, in their order."""
+    unusable: set[str] = field(default_factory=set[str])
+    """Tasks that are not drawn.  It is no part of the state: after a restart they may have been repaired."""
     returned: list[str] = field(default_factory=list[str])
     returned_once: set[str] = field(default_factory=set[str])
     _records: dict[str, TaskRecord] = field(default_factory=dict[str, TaskRecord])
@@ -49,7 +59,8 @@ class TaskSampler:
     _epoch_closings_seen: int = 0
     """Number of closings seen when that epoch was ordered."""
     _indices: Sequence[int] = ()
-    _from_returned: bool = False
+    _drawn_at: tuple[list[str], int] | None = None
+    """List and place that the last task was taken from; None if it was drawn in order."""
     _curriculum: Curriculum = field(init=False)
     _digest: str = field(init=False)
     """Digest of the values that must be the same after a resume."""
@@ -59,20 +70,47 @@ class TaskSampler:
         same = "\0".join((*self.tasks, str(self.seed), self.order))
         self._digest = hashlib.sha256(same.encode()).hexdigest()[:16]
 
-    def draw_task(self) -> tuple[int, str]:
-        """Draw the next group id and its task."""
-        self._from_returned = bool(self.returned)
-        if self._from_returned:
-            task = self.returned.pop(0)
-        else:
-            epoch, index = divmod(self.position, len(self.tasks))
-            if epoch != self._epoch:
-                self._begin_epoch(epoch, self.closings_seen)
-            task = self.tasks[self._indices[index]]
-            self.position += 1
+    def draw_task(self, can_start: CanStart = lambda _: True) -> tuple[int, str] | None:
+        """Draw the next group id and its task; None if no task whose turn it is can start."""
+        if (task := self._take_waiting(can_start)) is None and (task := self._take_in_order(can_start)) is None:
+            return None
         group = self.next_group
         self.next_group += 1
         return group, task
+
+    def _take_waiting(self, can_start: CanStart) -> str | None:
+        for tasks in (self.returned, self.put_off):
+            for at, task in enumerate(tasks):
+                if task not in self.unusable and can_start(task):
+                    self._drawn_at = tasks, at
+                    return tasks.pop(at)
+        return None
+
+    def _take_in_order(self, can_start: CanStart) -> str | None:
+        self._drawn_at = None
+        for _ in self.tasks:
+            epoch, index = divmod(self.position, len(self.tasks))
+            if epoch != self._epoch:
+                usable = len(self.tasks) - len(self.unusable)
+                if not usable or 2 * len(set(self.put_off) - self.unusable) >= usable:
+                    return None
+                self._begin_epoch(epoch, self.closings_seen)
+            task = self.tasks[self._indices[index]]
+            self.position += 1
+            if task in self.unusable:
+                continue
+            if can_start(task):
+                return task
+            if task not in self.put_off:
+                self.put_off.append(task)
+        return None
+
+    def upcoming_tasks(self) -> Sequence[str]:
+        """Return every task once, in the order in which they would be drawn if all could start."""
+        epoch, index = divmod(self.position, len(self.tasks))
+        indices = self._indices if epoch == self._epoch else self._order_epoch(epoch)
+        in_order = [self.tasks[each] for each in (*indices[index:], *indices[:index])]
+        return list(dict.fromkeys((*self.returned, *self.put_off, *in_order)))
 
     @property
     def epoch(self) -> int:
@@ -92,10 +130,11 @@ class TaskSampler:
     def undo_draw(self, task: str) -> None:
         """Undo the last :meth:`draw_task`, which returned ``task``: its group was not opened."""
         self.next_group -= 1
-        if self._from_returned:
-            self.returned.insert(0, task)
-        else:
+        if self._drawn_at is None:
             self.position -= 1
+        else:
+            tasks, at = self._drawn_at
+            tasks.insert(at, task)
 
     def record_closing(self, closing: ClosedGroup) -> bool:
         """Record a closing, in the order of ``seq``.  Return True if its task will be drawn again because of it."""
@@ -119,6 +158,7 @@ class TaskSampler:
                 "closings_seen": self.closings_seen,
                 "epoch": self._epoch,
                 "epoch_closings_seen": self._epoch_closings_seen,
+                "put_off": self.put_off,
                 "returned": self.returned,
                 "returned_once": sorted(self.returned_once),
             }
@@ -139,6 +179,7 @@ class TaskSampler:
                 "a new run"
             )
         self.position, self.next_group = int(saved["position"]), int(saved["next_group"])
+        self.put_off = list(saved["put_off"])
         self.returned, self.returned_once = list(saved["returned"]), set(saved["returned_once"])
         self._records = dict(at_epoch)
         if saved["epoch"] >= 0:
@@ -146,8 +187,12 @@ class TaskSampler:
         self._records, self.closings_seen = dict(at_state), int(saved["closings_seen"])
 
     def _begin_epoch(self, epoch: int, closings_seen: int) -> None:
+        indices = self._order_epoch(epoch)
+        self._epoch, self._epoch_closings_seen, self._indices = epoch, closings_seen, indices
+
+    def _order_epoch(self, epoch: int) -> Sequence[int]:
         known = {task: record for task, record in self._records.items() if record.episodes}
         indices = self._curriculum(epoch, self.tasks, known)
         if sorted(indices) != list(range(len(self.tasks))):
             raise ValueError(f"the order {self.order} of epoch {epoch} omits or repeats tasks")
-        self._epoch, self._epoch_closings_seen, self._indices = epoch, closings_seen, indices
+        return indices

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from actors.engines.messages import GenerateReply
-from actors.tokens.chat_format import ChatFormat, ChatMessage
+from actors.tokens.chat_format import ChatFormat
+from actors.tokens.chat_messages import ChatMessage
 from actors.tokens.segment_tree import ObservationSource, SegmentTree
 from actors.tokens.token_buffer import TokenBuffer
 from actors.tokens.truncation import OMITTED_MIDDLE, drop_middle
@@ -72,7 +73,7 @@ class WholeContext:
         self._replies += 1
 
     def append_observation(self, messages: list[ChatMessage], source: ObservationSource) -> bool:
-        ids = self._chat.encode_delta(messages, closed=self._buffer.token_ids[-1] == self._chat.turn_end_id)
+        ids = self._chat.encode_next(self._buffer.token_ids[-1], messages)
         if len(ids) >= self.remaining_tokens:
             return False
         self._buffer.append_given(TurnKind.OBSERVATION, ids, tool=source.tool, exit_code=source.exit_code, ms=source.ms)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 THINK_START, THINK_END = "<think>", "</think>"
-UNCLOSED_REASONING = f"the reply ends inside its thoughts, without {THINK_END}: think less, and then act"
+UNCLOSED_REASONING = "the reply ends inside its thoughts: think less, end them, and then act"
 """Error for a reply whose thoughts are not closed."""
 
 

@@ -8,12 +8,13 @@ segment, the one in which it was sampled.
 from __future__ import annotations
 
 import bisect
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from actors.engines.messages import GenerateReply
 from actors.tokens.token_buffer import TokenBuffer
-from protocol.trajectory import Segment, TurnKind
+from protocol.trajectory import Segment, Turn, TurnKind
 
 
 class ObservationSource(NamedTuple):
@@ -50,6 +51,8 @@ class _Branch:
     parent: int
     offset: int
     """Number of the parent's tokens that precede this branch's own."""
+    opening: int
+    """Number of tokens before its first reply."""
     whole: list[int]
     """All tokens of the branch, the prefix included."""
     buffer: TokenBuffer = field(default_factory=TokenBuffer)
@@ -86,19 +89,24 @@ class SegmentTree:
         self,
         prompt: list[int],
         reply: GenerateReply,
-        source: ObservationSource = NO_OBSERVATION_SOURCE,
+        source: ObservationSource | None = None,
         *,
         malformed: bool,
     ) -> BranchPosition:
-        """Add a prompt and its reply, and return the position of the reply's end.  ``source`` describes the new part of
-        the prompt."""
+        """Add a prompt and its reply, and return the position of the reply's end.
+
+        ``source`` describes the new part of a later prompt, an observation; without one, a prompt that shares no more
+        than another's opening is an opening too."""
         shared, ends_there, index = self._shared(prompt)
+        opening = self._branches[index].opening if index >= 0 else 0
+        is_opening = not shared or (source is None and shared <= opening)
         if not ends_there:
-            self._branches.append(_Branch(index, shared, prompt[:shared]))
+            self._branches.append(_Branch(index, shared, len(prompt) if is_opening else opening, prompt[:shared]))
             index = len(self._branches) - 1
         branch = self._branches[index]
         if added := prompt[shared:]:
-            kind = TurnKind.OBSERVATION if shared else TurnKind.PROMPT
+            kind = TurnKind.PROMPT if is_opening else TurnKind.OBSERVATION
+            source = source or NO_OBSERVATION_SOURCE
             branch.buffer.append_given(kind, added, tool=source.tool, exit_code=source.exit_code, ms=source.ms)
         branch.buffer.append_sampled(reply, malformed=malformed)
         branch.whole += added + reply.token_ids
@@ -108,7 +116,12 @@ class SegmentTree:
 
     def segments(self) -> tuple[Segment, ...]:
         """Return the segments, each after its parent."""
-        return tuple(branch.buffer.to_segment(parent=branch.parent, offset=branch.offset) for branch in self._branches)
+        found = (branch.buffer.to_segment(parent=branch.parent, offset=branch.offset) for branch in self._branches)
+        order = self.reply_order
+        if order == sorted(order):
+            return tuple(found)
+        numbers = iter(order)
+        return tuple(replace(each, turns=tuple(_number(turn, numbers) for turn in each.turns)) for each in found)
 
     def _shared(self, ids: list[int]) -> _Shared:
         """Return the longest prefix that ``ids`` share with a branch."""
@@ -117,6 +130,10 @@ class SegmentTree:
             if tokens := _common(ids, branch.whole):
                 best = max(best, _Shared(tokens, tokens == len(branch.whole), index))
         return best
+
+
+def _number(turn: Turn, numbers: Iterator[int]) -> Turn:
+    return turn._replace(number=next(numbers)) if turn.kind is TurnKind.MODEL else turn
 
 
 def _common(left: list[int], right: list[int]) -> int:

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from actors.tokens.chat_format import Tokenizer
+from actors.tokens.control_tokens import ControlTokens
 
 _HALF_A_CHARACTER = "\ufffd"
 OMITTED_MIDDLE = "\n[OMITTED MIDDLE]\n"
 """OpenClaw's marker in a prompt."""
 
 
-def truncate_text(tokenizer: Tokenizer, text: str, max_tokens: int) -> str:
+def truncate_text(tokens: ControlTokens, text: str, max_tokens: int) -> str:
     """Return ``text``, or its first and last tokens with a marker between them that counts the omitted ones.
 
     The result has at most ``max_tokens`` tokens, if the marker fits in them; no character is cut in half."""
-    ids = tokenizer.encode(text, add_special_tokens=False)
+    ids = tokens.encode(tokens.disarm(text))
     room = max_tokens if len(ids) > max_tokens else 0
     while room:
         head, tail = (room + 1) // 2, room // 2
-        begin = tokenizer.decode(ids[:head], skip_special_tokens=False).rstrip(_HALF_A_CHARACTER)
-        end = tokenizer.decode(ids[len(ids) - tail :], skip_special_tokens=False).lstrip(_HALF_A_CHARACTER)
+        begin = tokens.decode(ids[:head]).rstrip(_HALF_A_CHARACTER)
+        end = tokens.decode(ids[len(ids) - tail :]).lstrip(_HALF_A_CHARACTER)
         made = f"{begin}\n... [{len(ids) - room} tokens left out] ...\n{end}"
-        excess = len(tokenizer.encode(made, add_special_tokens=False)) - max_tokens
+        excess = len(tokens.encode(tokens.disarm(made))) - max_tokens
         if excess <= 0:
             return made
         room = max(0, room - excess)

@@ -187,11 +187,12 @@ class HostWeightCache:
             sent.append(len(block))
             await asyncio.to_thread(_apply, block, plan.base, folder / file.name, index)
 
-    async def fetch_model(self, path: str) -> str:
-        """Copy the model folder ``path`` from the learner's host, unless it is here, and return the copy's path.
+    async def fetch_model(self, path: str, name: str = "model") -> str:
+        """Copy the model folder ``path`` from the learner's host, unless the copy ``name`` is here, and return the
+        copy's path.
 
         Raises InfraError."""
-        folder = self._settings.folder / "model"
+        folder = self._settings.folder / name
         manifest = WeightManifest(NO_VERSION, 0, NO_VERSION, path, "", 0, 0)
         async with self._lock:
             if not folder.exists():

@@ -1,7 +1,7 @@
 """A worker's episodes on environment services: the worker's gateway records the sampled tokens, and the services return
 the outcomes.
 
-``async with EnvironmentRunner(spec, tokenizer, generate) as runner: trajectory = await runner.run_episode(context)``.
+``async with EnvironmentRunner(spec, tokenizer, generate, calls) as runner: await runner.run_episode(context)``.
 The services reach the policy at this node's address, with a key for each episode that expires with it.
 """
 
@@ -13,6 +13,7 @@ from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Self
 
+from actors.agents.call_format import CallFormat
 from actors.engines.messages import StreamingGenerateFunction
 from actors.environment.client import EnvironmentClient
 from actors.environment.messages import AGENT_ADAPTER, EpisodeLimits, EpisodeOutcome, PolicyAddress, StartEpisodeRequest
@@ -22,7 +23,7 @@ from actors.rollout.grading import EpisodeContext, GradedEpisode, SampledEpisode
 from actors.rollout.harness import make_reply_callback
 from actors.rollout.observer import EpisodeObserver
 from actors.rollout.stages import StageOverrun, run_stage
-from actors.tokens.chat_format import Tokenizer
+from actors.tokens.chat_template import Tokenizer
 from actors.workers.provider_spec import ProviderSpec
 from actors.workers.settings import WorkerSpec
 from protocol.errors import InfraError
@@ -45,6 +46,7 @@ class EnvironmentRunner:
         provider: ProviderSpec,
         tokenizer: Tokenizer,
         generate: StreamingGenerateFunction,
+        calls: CallFormat,
     ) -> None:
         self._spec, self._agent = spec, AGENT_ADAPTER.dump_python(spec.agent, mode="json")
         self._client = EnvironmentClient(provider.urls, provider.token, acquire_s=spec.limits.acquire_timeout_s)
@@ -54,6 +56,7 @@ class EnvironmentRunner:
             model=_MODEL,
             host=provider.callback_host,
             thinking=spec.agent.settings.thinking.template_argument,
+            calls=calls,
         )
         self._running = self._started = self._failed = 0
 
@@ -128,7 +131,7 @@ async def _make_trajectory(context: EpisodeContext, session: GatewaySession, out
         raise InfraError(f"the episode ended without a reply from the policy: {outcome.error}")
     _show_tool_events(outcome, context.observer)
     record = SampledEpisode(
-        turns=outcome.turns if len(outcome.turns) == session.replies else session.turns(),
+        turns=outcome.turns if len(outcome.turns) == len(session.turns()) else session.turns(),
         segments=segments,
         turn_order=session.turn_order,
         engine=session.engine,

@@ -48,7 +48,10 @@ class EpisodeRunner:
     async def run(self, request: RolloutRequest, task: Task) -> Trajectory:
         """Run the episode of ``request`` to its trajectory.  Raises InfraError and OSError."""
         started_at, begun = time.time(), time.monotonic()
-        recorder = EpisodeTelemetry(self.events, self.spec.run_dir, request, task, self.spec.name)
+        spec = self.spec
+        recorder = EpisodeTelemetry(
+            self.events, spec.run_dir, request, task, spec.name, picture_budget_bytes=spec.episode.picture_budget_bytes
+        )
         try:
             context = self._make_context(request, task, recorder)
             if self.environments is not None:
@@ -97,10 +100,11 @@ class EpisodeRunner:
         async with self.hold_terminal(request, context.task) as terminal:
             self.events.emit("sandbox.started", trajectory=request.trajectory_id)
             acquire_ms = (time.monotonic() - begun) * 1000
-            if self.harnesses is not None and isinstance(terminal.sandbox, LocalSandbox):
+            if self.harnesses is not None:
                 trajectory = await self.harnesses.run_episode(context, terminal)
             else:
-                trajectory = await self.run_agent(context, terminal)
+                terminal.show_opening(context.observer.on_picture)
+                trajectory = await self.run_agent(replace(context, task=terminal.shown_task), terminal)
         return replace(trajectory, timings_ms={**trajectory.timings_ms, "acquire": acquire_ms})
 
     async def run_agent(self, context: EpisodeContext, terminal: EpisodeTerminal) -> Trajectory:

@@ -2,7 +2,8 @@
 
 It polls the scheduler for as many requests as it has free slots (:mod:`~actors.workers.request_poller`), runs each as
 one episode in a sandbox of its own (:mod:`~actors.workers.episode_runner`), sends the trajectory to the buffer and
-reports the request finished once the buffer has acknowledged it (:mod:`~actors.workers.attempt_runner`).  If
+reports the request finished once the buffer has acknowledged it (:mod:`~actors.workers.attempt_runner`).  Meanwhile it
+makes the images of tasks that wait for theirs (:mod:`~actors.workers.image_prefetcher`).  If
 infrastructure fails an episode, its request is given back with the reason; no episode can end the worker.  The worker
 ends when it is stopped, when its ``run`` is cancelled or when its actor dies; its containers end at their deadline at
 the latest.
@@ -17,11 +18,13 @@ import secrets
 import zlib
 from collections.abc import AsyncGenerator, Collection, Mapping
 
-from actors.agents.registry import make_agent
+from actors.agents.registry import load_call_format, make_agent
+from actors.agents.settings import ToolsetKind
 from actors.engines.interface import Engine
 from actors.engines.messages import GenerateReply, GenerateRequest, OnPartialReply
 from actors.engines.remote_engine import RemoteEngine, polling_engines
 from actors.engines.routing.router import Router
+from actors.harnesses.installation import require_installed
 from actors.rewards.composite import open_reward
 from actors.runtime.remote import Remote
 from actors.scheduler.rollout_scheduler import RolloutScheduler
@@ -30,8 +33,9 @@ from actors.workers.attempt_runner import AttemptRunner
 from actors.workers.environment_runner import EnvironmentRunner
 from actors.workers.episode_runner import EpisodeRunner
 from actors.workers.harness_runner import HarnessRunner
+from actors.workers.image_prefetcher import ImagePrefetcher
 from actors.workers.request_poller import RequestPoller
-from actors.workers.sandbox_source import open_sandbox_source
+from actors.workers.sandbox_source import LocalSandboxSource, open_sandbox_source
 from actors.workers.settings import WorkerSpec
 from protocol.activity import ActivityLog
 from protocol.errors import InfraError
@@ -40,6 +44,8 @@ from protocol.journal import AppendOutcome
 from protocol.run_directory.process_log import bind_log_ids
 from protocol.stream.sender import TrajectorySender
 from protocol.trajectory import RolloutRequest
+from sandbox.browser.installation import require_browser
+from sandbox.host_record import current_host
 from sandbox.providers.settings import ENVIRONMENT
 from sandbox.tasks.task import Task
 
@@ -57,11 +63,13 @@ class RolloutWorker:
         scheduler: Remote[RolloutScheduler],
         engines: tuple[Remote[Engine], ...],
         episode_runner: type[EpisodeRunner] = EpisodeRunner,
+        judge_engines: tuple[Remote[Engine], ...] = (),
     ) -> None:
+        """``judge_engines`` serve the judge, if the run serves one itself."""
         self._spec, self._scheduler, self._episode_runner = spec, scheduler, episode_runner
-        self._agent = make_agent(spec.agent)
         first = zlib.crc32(spec.name.encode()) % len(engines)
         self._engines = [RemoteEngine(engine) for engine in engines]
+        self._judge_engines = [RemoteEngine(engine).generate for engine in judge_engines]
         self._router = Router(self._engines, first=first, max_versions_behind=spec.max_versions_behind)
         self._events = EventLog(spec.run_dir, spec.name, spec.node)
         self._activity = ActivityLog(spec.run_dir, spec.name, "worker")
@@ -125,8 +133,13 @@ class RolloutWorker:
                     self._events.emit("worker.started", worker=spec.name, incarnation=incarnation)
                     group.create_task(self._keep_emitting_statistics(episodes), name="statistics")
                     activity = group.create_task(self._activity.write_periodically(), name="activity")
-                    await self._poller.poll(incarnation, group, lambda request: self._run_attempt(attempts, request))
+                    lag = group.create_task(self._events.emit_loop_lag(), name="loop lag")
+                    async with self._prefetching_images(episodes, tasks, incarnation):
+                        await self._poller.poll(
+                            incarnation, group, lambda request: self._run_attempt(attempts, request)
+                        )
                     activity.cancel()
+                    lag.cancel()
             finally:
                 if left := await sender.drain(_DRAIN_S):
                     self._events.emit("sender.closed", worker=spec.name, unacknowledged=[*left])
@@ -134,10 +147,16 @@ class RolloutWorker:
     @contextlib.asynccontextmanager
     async def _open_episodes(self) -> AsyncGenerator[EpisodeRunner]:
         """Open the episodes' resources: sandboxes, the chat format, harnesses or environment services, and the
-        reward."""
+        reward.  Raises UserError if the harness or the browser is not installed."""
         spec, provider = self._spec, self._spec.provider
+        if provider is None and (published := spec.harness.published_harness) is not None:
+            require_installed(current_host().home, published)
+        if spec.agent.settings.toolset is ToolsetKind.BROWSER:
+            require_browser(current_host().home)
         thinking = spec.agent.settings.thinking.template_argument
-        chat = await asyncio.to_thread(load_chat_format, spec.model_path, self._agent.offered_tools, thinking=thinking)
+        calls = await asyncio.to_thread(load_call_format, spec.agent.settings, spec.model_path)
+        agent = make_agent(spec.agent, calls)
+        chat = await asyncio.to_thread(load_chat_format, spec.model_path, agent.offered_tools, thinking=thinking)
         async with contextlib.AsyncExitStack() as stack:
             sandboxes = await stack.enter_async_context(
                 open_sandbox_source(
@@ -146,22 +165,39 @@ class RolloutWorker:
             )
             environments = harnesses = None
             if provider is not None and provider.name == ENVIRONMENT:
-                runner = EnvironmentRunner(spec, provider, chat.tokenizer, self._generate)
+                runner = EnvironmentRunner(spec, provider, chat.tokenizer, self._generate, calls)
                 environments = await stack.enter_async_context(runner)
             if spec.harness.harness:
-                harnesses = await stack.enter_async_context(HarnessRunner(spec.harness, chat.tokenizer, self._generate))
+                harnesses = await stack.enter_async_context(
+                    HarnessRunner(spec.harness, chat.tokenizer, self._generate, calls)
+                )
             yield self._episode_runner(
                 spec=spec,
-                agent=self._agent,
+                agent=agent,
                 chat=chat,
                 generate=self._generate,
-                reward=await stack.enter_async_context(open_reward(spec.reward)),
+                reward=await stack.enter_async_context(open_reward(spec.reward, self._judge_engines)),
                 sandboxes=sandboxes,
                 harnesses=harnesses,
                 environments=environments,
                 events=self._events,
                 activity=self._activity,
             )
+
+    @contextlib.asynccontextmanager
+    async def _prefetching_images(
+        self, episodes: EpisodeRunner, tasks: Mapping[str, Task], incarnation: str
+    ) -> AsyncGenerator[None]:
+        """Make the images of the tasks in the background if the worker has a pool of its own."""
+        source, name = episodes.sandboxes, self._spec.name
+        if self._spec.online_evaluation or not isinstance(source, LocalSandboxSource):
+            yield
+            return
+        prefetcher = await asyncio.to_thread(  # reads the builds' contexts
+            ImagePrefetcher, self._scheduler, name, incarnation, tasks, source.images, self._events
+        )
+        async with prefetcher.prefetching():
+            yield
 
     async def _run_attempt(self, attempts: AttemptRunner, request: RolloutRequest) -> None:
         try:

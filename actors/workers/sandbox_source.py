@@ -11,7 +11,9 @@ from typing import Protocol
 
 from actors.workers.provider_spec import ProviderSpec
 from protocol.trajectory import TRAIN_PURPOSE, RolloutRequest
+from sandbox.agent_programs import AgentPrograms
 from sandbox.errors import SandboxStartError
+from sandbox.images.store import ImageStore
 from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
 from sandbox.pool.settings import PoolStatistics
 from sandbox.providers.daytona.provider import daytona_provider
@@ -39,6 +41,11 @@ class LocalSandboxSource:
 
     def __init__(self, pool: SandboxPool) -> None:
         self._provider = LocalProvider(pool)
+
+    @property
+    def images(self) -> ImageStore:
+        """The images of the pool's machine."""
+        return self._provider.pool.images
 
     async def open(
         self, task: Task, deadline_s: float | None = None, group: SandboxGroup | None = None
@@ -106,7 +113,9 @@ def sandbox_group_of(request: RolloutRequest, provider: ProviderSpec | None) -> 
 async def open_sandbox_source(
     pool: PoolSettings, provider: ProviderSpec | None, *, episodes: int, acquire_s: float
 ) -> AsyncGenerator[EpisodeSandboxSource]:
-    """Open ``pool``, or ``provider`` if it is given.  Raises UserError for an unknown provider."""
+    """Open ``pool``, or ``provider`` if it is given; a pool server's sandboxes have the same agent programs.
+
+    Raises UserError for an unknown provider."""
     if provider is None:
         async with SandboxPool(pool) as sandboxes:
             yield LocalSandboxSource(sandboxes)
@@ -114,15 +123,17 @@ async def open_sandbox_source(
     if provider.name == ENVIRONMENT:
         yield AbsentSandboxSource()
         return
-    async with _open_provider(provider, acquire_s) as opened:
+    async with _open_provider(provider, acquire_s, pool.agent_programs) as opened:
         yield CountedSandboxSource(opened, episodes)
 
 
-def _open_provider(spec: ProviderSpec, acquire_s: float) -> AbstractAsyncContextManager[SandboxProvider]:
+def _open_provider(
+    spec: ProviderSpec, acquire_s: float, programs: AgentPrograms | None
+) -> AbstractAsyncContextManager[SandboxProvider]:
     if spec.group_slots:
-        return RemotePool(spec.urls[0], spec.token, acquire_s=acquire_s)
+        return RemotePool(spec.urls[0], spec.token, acquire_s=acquire_s, programs=programs)
     if spec.name == POOL:
-        return PoolServers(spec.urls, spec.token, acquire_s=acquire_s)
+        return PoolServers(spec.urls, spec.token, acquire_s=acquire_s, programs=programs)
     if spec.name == DAYTONA:
         return daytona_provider(spec.options)
     return open_plugin_provider(spec.name, spec.options)

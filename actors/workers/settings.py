@@ -65,7 +65,7 @@ class WorkerSpec:
     endpoint: str
     """Address of the buffer's receiver."""
     curve: CurveClient | None
-    """Keys of that connection; None on loopback."""
+    """Keys of that connection; None for a Unix socket."""
     episodes: int
     """Number of concurrent episodes."""
     limits: WorkerSettings

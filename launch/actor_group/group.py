@@ -31,7 +31,7 @@ from launch.actor_group.evaluation_actors import EvaluationActors
 from launch.actor_group.health_monitor import ACTOR_START_S, HealthMonitor
 from launch.actor_group.learner_starter import LearnerStarter
 from launch.actor_group.node_supervisor import NodeSupervisor
-from launch.actor_group.specs.buffer_spec import buffer_spec, make_sender_keys
+from launch.actor_group.specs.buffer_spec import buffer_spec
 from launch.actor_group.specs.scheduler_spec import rollout_request_deadline_s, scheduler_spec
 from launch.actor_group.specs.worker_spec import BufferAddress
 from launch.actor_group.worker_group import WorkerGroup
@@ -43,6 +43,7 @@ from launch.hosts.placement import (
     has_evaluation_engine,
     place_engines,
     place_evaluation_engine,
+    place_judges,
     place_weight_copies,
     place_workers,
     share_docker_engine,
@@ -54,9 +55,12 @@ from launch.run_records.run_directory import RunDirectory
 from launch.stall_diagnosis.evidence import gather_evidence
 from launch.stall_diagnosis.report_file import write_stall_report
 from launch.stall_diagnosis.wait_chain import describe_wait_chain
+from learner.models.qwen import read_qwen_config
 from protocol.errors import InfraError
 from protocol.events import EventLog
 from protocol.run_directory.actor_names import EVALUATION_ENGINE, EVALUATION_WORKER
+from protocol.stream import RunKeys, make_run_keys
+from protocol.usability import TrajectoryLimits
 from protocol.weights import WeightManifest
 from sandbox.tasks.task import Task
 
@@ -104,28 +108,35 @@ class ActorGroup:
     async def running(self) -> AsyncGenerator[None]:
         """Reserve the cluster's resources if others may use it too, start the actors, and stop them at the end."""
         config, nodes, head = self._config, self._nodes, self._nodes[0]
-        engines, workers = place_engines(config, nodes), place_workers(config, nodes)
-        copies = place_weight_copies(config, nodes)
+        engines, judges = place_engines(config, nodes), place_judges(config, nodes)
+        workers, copies = place_workers(config, nodes), place_weight_copies(config, nodes)
         evaluation = (
             {EVALUATION_ENGINE: place_evaluation_engine(config, nodes)} if has_evaluation_engine(config) else {}
         )
-        by_role = plan_slots(config, head, engines | evaluation, workers) if self._cluster.is_joined else {}
+        by_role = plan_slots(config, head, engines | evaluation, judges, workers) if self._cluster.is_joined else {}
         async with reserve_slots(f"{self._directory.run_id}/{self._directory.start_number}", by_role) as bundles:
             self._spawner.bundles = bundles
-            await self._start(engines, workers, copies)
+            await self._start(engines, judges, workers, copies)
             try:
                 yield
             finally:
                 await asyncio.shield(self._stop())
 
     async def _start(
-        self, engines: Mapping[str, ClusterNode], workers: Mapping[str, ClusterNode], copies: Mapping[str, ClusterNode]
+        self,
+        engines: Mapping[str, ClusterNode],
+        judges: Mapping[str, ClusterNode],
+        workers: Mapping[str, ClusterNode],
+        copies: Mapping[str, ClusterNode],
     ) -> None:
         config, directory, nodes, events = self._config, self._directory, self._nodes, self._events
         spawner, remote_hosts, head = self._spawner, self._remote_hosts, self._nodes[0]
-        keys = make_sender_keys(head, (*expected_workers(config, nodes), EVALUATION_WORKER))
-        self.buffer = spawner.spawn(head, "buffer", self._classes.buffer, buffer_spec(config, directory, head, keys))
-        address = BufferAddress(await self._wait_buffer_started(), keys)
+        # New keys at each start, so that processes left over from an earlier one are refused.
+        guard = self._cluster.private_folder or make_run_keys((*expected_workers(config, nodes), EVALUATION_WORKER))
+        limits = TrajectoryLimits(read_qwen_config(self._model_path).vocab_size, config.learner.sequence_tokens)
+        spec = buffer_spec(config, directory, limits, head, guard)
+        self.buffer = spawner.spawn(head, "buffer", self._classes.buffer, spec)
+        address = BufferAddress(await self._wait_buffer_started(), guard if isinstance(guard, RunKeys) else None)
         await remote_hosts.prepare_nodes(nodes, copies)
         self.scheduler = spawner.spawn(
             head,
@@ -151,7 +162,7 @@ class ActorGroup:
             engine_class=self._classes.engine,
             events=events,
         )
-        self.engines.spawn_all(head, engines, copies)
+        self.engines.spawn_all(head, engines, judges, copies)
         self.workers = WorkerGroup(
             config,
             directory,
@@ -162,7 +173,7 @@ class ActorGroup:
             buffer=address,
             share=share_docker_engine(config, nodes),
         )
-        self.workers.spawn_all(workers, self.engines.engines)
+        self.workers.spawn_all(workers, self.engines)
         self._health_monitor = HealthMonitor(
             events,
             config.run.unresponsive_timeout_s,
@@ -219,7 +230,7 @@ class ActorGroup:
     @property
     def _long_lived(self) -> tuple[Remote[Any], ...]:
         """All actors but the learner's and an evaluation's."""
-        group = (*self.engines.engines, *self.engines.senders, *self.workers.workers)
+        group = (*self.engines.engines, *self.engines.judges, *self.engines.senders, *self.workers.workers)
         return (self.buffer, self.scheduler, *group, *self._remote_hosts.actors)
 
     async def write_stall_report(self, token: str) -> tuple[str, str]:
@@ -240,7 +251,7 @@ class ActorGroup:
         for worker in await stop_actors(self.workers.workers, RolloutWorker.stop, self._events):
             self._spawner.kill(worker)
             self._health_monitor.last_worker_death = time.monotonic()
-        await stop_actors(self.engines.engines, Engine.stop, self._events)
+        await stop_actors((*self.engines.engines, *self.engines.judges), Engine.stop, self._events)
         await stop_actors([self.buffer], TrajectoryBuffer.stop, self._events)
         settle_s = container_settle_s(self._health_monitor.last_worker_death, self._config)
         async with asyncio.TaskGroup() as group:

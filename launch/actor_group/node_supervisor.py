@@ -10,6 +10,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import Any
 
 from actors.runtime.remote import Remote
@@ -74,6 +75,9 @@ class NodeSupervisor:
                 self.run_on_node(group, host.log_sync.agent, host.log_sync.run())
             for engine in self._engines.engines:
                 self.run_on_node(group, engine, self._health_monitor.keep_engine_serving(engine, newest_weights))
+            for judge in self._engines.judges:
+                weights = partial(self._engines.judge_weights_to_start, judge)
+                self.run_on_node(group, judge, self._health_monitor.keep_engine_serving(judge, weights))
             for worker in self._workers.workers:
                 self.run_on_node(group, worker, self._health_monitor.keep_worker_running(worker, self._tasks))
             group.create_task(self._follow_nodes(group))
@@ -99,7 +103,8 @@ class NodeSupervisor:
         self._spawner.lost_event(node).set()
         for task in self._tasks_of_node.pop(node.name, []):
             task.cancel()
-        for actor in (*self._workers.workers, *self._engines.engines, *self._evaluation.remotes):
+        engines = (*self._engines.engines, *self._engines.judges)
+        for actor in (*self._workers.workers, *engines, *self._evaluation.remotes):
             if self._spawner.is_on(node, actor):  # else Ray waits for the node to come back, and so do all callers
                 self._spawner.kill(actor)
         self._workers.remove_node(node)
@@ -132,7 +137,7 @@ class NodeSupervisor:
                 self.run_on_node(group, actor, self._health_monitor.watch_liveness(actor))
             self.run_on_node(group, host.log_sync.agent, host.log_sync.run())
         for name in worker_names(self._config, node):
-            worker = self._workers.add_worker(name, node, self._engines.engines)
+            worker = self._workers.add_worker(name, node, self._engines)
             self.run_on_node(group, worker, self._health_monitor.watch_liveness(worker))
             self.run_on_node(group, worker, self._health_monitor.keep_worker_running(worker, self._tasks))
 

@@ -15,6 +15,7 @@ from actors.workers.episode_runner import EpisodeRunner
 from actors.workers.rollout_worker import RolloutWorker
 from actors.workers.settings import WorkerSpec
 from launch.actor_group.actor_spawner import RunActorSpawner
+from launch.actor_group.engine_group import EngineGroup
 from launch.actor_group.specs.worker_spec import BufferAddress, worker_spec
 from launch.config import RunConfig
 from launch.hosts.cluster_nodes import ClusterNode
@@ -40,26 +41,42 @@ class WorkerGroup:
         self._episode_runner, self._scheduler, self.buffer, self._share = episode_runner, scheduler, buffer, share
         self.workers: tuple[Remote[RolloutWorker], ...] = ()
 
-    def spawn_all(self, homes: Mapping[str, ClusterNode], engines: tuple[Remote[Engine], ...]) -> None:
+    def spawn_all(self, homes: Mapping[str, ClusterNode], engines: EngineGroup) -> None:
         """Spawn the workers on their nodes."""
         for name, node in homes.items():
             self.add_worker(name, node, engines)
 
-    def add_worker(self, name: str, node: ClusterNode, engines: tuple[Remote[Engine], ...]) -> Remote[RolloutWorker]:
-        """Spawn a worker that samples from ``engines``."""
-        model_path = self._remote_hosts.model_folder(node)
-        spec = worker_spec(self._config, self._directory, model_path, name, node, buffer=self.buffer, share=self._share)
-        worker = self.spawn_worker(name, node, spec, engines)
+    def add_worker(self, name: str, node: ClusterNode, engines: EngineGroup) -> Remote[RolloutWorker]:
+        """Spawn a worker that samples from the engines, and asks the judge's if there are any."""
+        hosts = self._remote_hosts
+        spec = worker_spec(
+            self._config,
+            self._directory,
+            hosts.model_folder(node),
+            name,
+            node,
+            buffer=self.buffer,
+            share=self._share,
+            judge_folder=hosts.judge_folder(node),
+        )
+        worker = self.spawn_worker(name, node, spec, engines.engines, engines.judges)
         self.workers = (*self.workers, worker)
         return worker
 
     def spawn_worker(
-        self, name: str, node: ClusterNode, spec: WorkerSpec, engines: tuple[Remote[Engine], ...]
+        self,
+        name: str,
+        node: ClusterNode,
+        spec: WorkerSpec,
+        engines: tuple[Remote[Engine], ...],
+        judges: tuple[Remote[Engine], ...] = (),
     ) -> Remote[RolloutWorker]:
         """Spawn a worker that does not belong to the group.  Its calls are not repeated by Ray: the driver restarts
         its work and reports why."""
         options = replace(self._spawner.options(node, name), max_task_retries=0)
-        return self._spawner.spawn_with(options, RolloutWorker, spec, self._scheduler, engines, self._episode_runner)
+        return self._spawner.spawn_with(
+            options, RolloutWorker, spec, self._scheduler, engines, self._episode_runner, judges
+        )
 
     async def cancel_training(self) -> None:
         """Cancel the running training episodes; a dead worker has none."""

@@ -26,6 +26,8 @@ _UNCLIPPED_STEPS, _UNCLIPPED_STALENESS = 8, 0.5
 _COLLAPSED_SHARE, _SOLVED_RATE = 0.1, 0.9
 """Share of the first steps' entropy that counts as collapsed, and the pass rate from which low entropy is fine."""
 _UNSTARTED_SHARE, _MIN_UNSTARTED = 0.05, 3
+_LOOP_LAG_S = 5.0
+"""Seconds for which an event loop may stand still."""
 _DISK_FULL_S, _DISK_RESERVES = 2 * 3600.0, 2.0
 
 _TRUNCATIONS: Mapping[EpisodeStatus, str] = {
@@ -117,6 +119,17 @@ def check_disk(signals: RunSignals, ease: float) -> str | None:
     )
 
 
+def check_loop_lag(signals: RunSignals, ease: float) -> str | None:
+    name, lag_s = max(signals.loop_lag_s.items(), key=lambda each: each[1], default=("", 0.0))
+    if lag_s <= _LOOP_LAG_S * ease:
+        return None
+    return (
+        f"the event loop of {name} stood still for {lag_s:.1f} s, and all that it serves: its machine has too few free "
+        "processors (lower rollout.in_flight, or use more machines), or one request held it (longshore trace shows "
+        "what ran then)"
+    )
+
+
 def check_truncation(signals: RunSignals, ease: float) -> str | None:
     cut = {status: signals.statuses.get(status, 0) for status in _TRUNCATIONS}
     ended, total = sum(signals.statuses.values()), sum(cut.values())
@@ -182,6 +195,7 @@ def check_unclipped(signals: RunSignals, ease: float) -> str | None:
 HEALTH_RULES: Mapping[str, AlertRule] = {
     "disk": check_disk,
     "sandbox_start": check_sandbox_start,
+    "loop_lag": check_loop_lag,
     "zero_variance": check_zero_variance,
     "entropy": check_entropy,
     "clipped": check_clipped,

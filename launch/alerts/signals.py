@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from protocol.groups import GroupOutcome
 from protocol.run_directory.json_fields import Event, get_integer, get_number, get_numbers, get_text
+from protocol.run_directory.loop_lags import RecentLoopLags
 from protocol.trajectory import EpisodeStatus, InfraFailure, is_training_trajectory
 
 STEPS, GROUPS, EPISODES, ENGINE_CHECKS = 16, 64, 256, 60
@@ -78,6 +79,8 @@ class RunSignals:
     idle_engines: float | None = None
     """Share of engine checks that found no request; None before there were enough."""
     disk: DiskSignals | None = None
+    loop_lag_s: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Longest lag of an event loop in the last report of each process, in seconds."""
 
 
 @dataclass(slots=True)
@@ -93,6 +96,7 @@ class SignalCollector:
     _idle: deque[float] = field(default_factory=lambda: deque[float](maxlen=ENGINE_CHECKS))
     _disk: deque[tuple[float, int]] = field(default_factory=lambda: deque[tuple[float, int]](maxlen=ENGINE_CHECKS))
     _reserve: int = 0
+    _loop_lags: RecentLoopLags = field(default_factory=RecentLoopLags)
     phase: str = ""
     flow: str = "run"
 
@@ -109,6 +113,8 @@ class SignalCollector:
                 self.flow = get_text(event, "flow")
             case "group.closed":
                 self._group(event)
+            case "loop.measured":
+                self._loop_lags.observe_report(event)
             case "episode.finished" if is_training_trajectory(get_text(event, "trajectory")):
                 self._ended.append(False)
                 if get_text(event, "status") in set(EpisodeStatus):
@@ -153,6 +159,7 @@ class SignalCollector:
             unstarted=sum(self._ended),
             idle_engines=fmean(self._idle) if len(self._idle) == ENGINE_CHECKS else None,
             disk=self._disk_facts(),
+            loop_lag_s={name: lag.max_ms / 1000 for name, lag in self._loop_lags.by_process().items()},
         )
 
     def _disk_facts(self) -> DiskSignals | None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from collections.abc import Awaitable
 from typing import Annotated, Protocol
 
 from tyro.conf import subcommand
 
-from launch.bench import engine_throughput
+from launch.bench import engine_throughput, grading
 from launch.bench.chaos import benchmark as chaos
 from launch.bench.learner import benchmark as learner
 from launch.bench.monitor import benchmark as monitor
@@ -34,6 +35,7 @@ class BenchArguments(CommandArguments):
     benchmark: (
         Annotated[transport.TransportArguments, subcommand("transport")]
         | Annotated[engine_throughput.EngineArguments, subcommand("engine")]
+        | Annotated[grading.GradingArguments, subcommand("grading")]
         | Annotated[learner.LearnerArguments, subcommand("learner")]
         | Annotated[weights.WeightsArguments, subcommand("weights")]
         | Annotated[training_modes.ModesArguments, subcommand("training-modes")]
@@ -58,23 +60,27 @@ def run(given: BenchArguments, out: JsonOutput) -> int:
 
 
 async def _measure(given: BenchArguments) -> _Report:
+    measuring: Awaitable[_Report]
     match given.benchmark:
         case transport.TransportArguments() as arguments:
-            return await transport.measure_transport(transport.parse_options(arguments))
+            measuring = transport.measure_transport(transport.parse_options(arguments))
         case engine_throughput.EngineArguments() as arguments:
-            return await engine_throughput.measure_engine(engine_throughput.parse_options(arguments))
+            measuring = engine_throughput.measure_engine(engine_throughput.parse_options(arguments))
+        case grading.GradingArguments() as arguments:
+            measuring = grading.measure_grading(arguments)
         case learner.LearnerArguments() as arguments:
-            return await learner.measure_learner(learner.parse_options(arguments))
+            measuring = learner.measure_learner(learner.parse_options(arguments))
         case weights.WeightsArguments() as arguments:
-            return await weights.measure_weights(weights.parse_options(arguments))
+            measuring = weights.measure_weights(weights.parse_options(arguments))
         case training_modes.ModesArguments() as arguments:
-            return await training_modes.measure_modes(training_modes.parse_options(arguments))
+            measuring = training_modes.measure_modes(training_modes.parse_options(arguments))
         case chaos.ChaosArguments() as arguments:
-            return await chaos.measure_chaos(chaos.parse_options(arguments))
+            measuring = chaos.measure_chaos(chaos.parse_options(arguments))
         case monitor.MonitorBenchmarkArguments() as arguments:
-            return await monitor.measure_monitor(monitor.parse_options(arguments))
+            measuring = monitor.measure_monitor(monitor.parse_options(arguments))
         case recipes.RecipesArguments() as arguments:
-            return await recipes.measure_recipes(recipes.parse_options(arguments))
+            measuring = recipes.measure_recipes(recipes.parse_options(arguments))
+    return await measuring
 
 
 COMMAND = Command("bench", BenchArguments, run)

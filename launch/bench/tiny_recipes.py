@@ -22,7 +22,7 @@ _EVERYWHERE = (
     "stop.after_epochs=0",
     "cluster.nodes=1",
     "agent.context_tokens=6144",
-    "agent.max_new_tokens=48",
+    "agent.max_new_tokens=96",
     "agent.max_turns=2",
     "agent.time_limit_s=60",
     "rollout.groups_per_step=2",
@@ -32,7 +32,7 @@ _EVERYWHERE = (
     "rollout.in_flight=0",
     "rollout.acquire_timeout_s=120",
     "rollout.cleanup_timeout_s=15",
-    "rollout.episode_deadline_s=900",
+    "rollout.episode_deadline_s=1500",
     "engine.count=1",
     "engine.tp=1",
     "engine.device=cpu",
@@ -43,9 +43,9 @@ _EVERYWHERE = (
     "sandbox.capacity_per_node=8",
     "sandbox.start_concurrency=2",
     "sandbox.command_timeout_s=10",
-    "sandbox.grade_timeout_s=20",
-    "sandbox.heartbeat_timeout_s=60",
-    "sandbox.max_lifetime_s=1200",
+    "sandbox.grade_timeout_s=120",
+    "sandbox.heartbeat_timeout_s=150",
+    "sandbox.max_lifetime_s=1800",
     "buffer.budget_bytes=67108864",
     "buffer.max_trajectory_bytes=262144",
     "learner.ranks=1",
@@ -65,11 +65,23 @@ _EVERYWHERE = (
 _ALONE: Mapping[str, Sequence[str]] = {
     "grpo_tcr_qwen3_4b": (
         "learner.minibatches=2",  # of one prompt each, as it has them
-        "shaping.overlong_tokens=96",  # what two turns may have, so that the penalty begins at one
-        "shaping.overlong_buffer=48",
+        "shaping.overlong_tokens=192",  # what two turns may have, so that the penalty begins at one
+        "shaping.overlong_buffer=96",
+    ),
+    "demo": (
+        "warm_start.enabled=false",
+        "data.held_out_family=",
+        "proof.min_improvement=0",
+        "proof.min_final_pass_at_1=0",
     ),
     "seta_miles_multinode": ("cluster.nodes=2",),
     "openclaw_terminal": ("sandbox.provider=docker",),
+    "art_liveweb": (  # a browser is large
+        "agent.observation_chars=1500",
+        "rollout.groups_per_step=1",
+        "rollout.group_size=4",
+        "rollout.episodes_per_worker=4",
+    ),
 }
 
 

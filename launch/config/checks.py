@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
+
 from actors.agents.settings import AgentKind, HistoryMode, ThinkingMode, ToolsetKind
+from actors.harnesses.catalog import PUBLISHED_HARNESSES, require_temperature
 from launch.config.reward_checks import check_reward_tables
-from launch.config.tables import RunTables
+from launch.config.tables import AgentTable, RunTables
+from protocol.cli.suggestions import did_you_mean
 from protocol.errors import UserError
 from protocol.staleness import AdmissionMode
 from sandbox.pool.leases import MAX_GROUP
-from sandbox.providers.settings import ENVIRONMENT
+from sandbox.providers.settings import DOCKER, ENVIRONMENT, POOL
 
 BYTES_PER_TOKEN = 13
 """Bytes of one token: int32 id, uint8 mask, float32 log-probability, int32 version
@@ -25,6 +29,7 @@ def find_problems(tables: RunTables) -> list[str]:
     return [
         *_check_policy(tables),
         *_check_agent(tables),
+        *_check_published_harness(tables.agent),
         *_check_placement(tables),
         *_check_evaluation(tables),
         *_check_adapters(tables),
@@ -75,11 +80,16 @@ def _check_agent(tables: RunTables) -> list[str]:
             "agent.harness brings an agent of its own, and agent.kind, toolset, prompt, thinking and history would "
             "not be read: leave them out, or agent.harness"
         )
-    if agent.harness and not tables.sandbox.uses_worker_pools:
+    if agent.harness and tables.sandbox.provider not in {DOCKER, POOL}:
         problems.append(
-            "agent.harness reaches the policy through its sandbox's network on this machine, and sandbox.provider = "
-            f"'{tables.sandbox.provider}' runs sandboxes elsewhere: set sandbox.provider = "
-            "'docker', or leave agent.harness out"
+            "agent.harness reaches the policy on its sandbox's own loopback, where a worker or a pool server listens, "
+            f"but nobody can in sandboxes of sandbox.provider = '{tables.sandbox.provider}': set sandbox.provider = "
+            "'docker' or 'pool', or leave agent.harness out"
+        )
+    if agent.toolset is ToolsetKind.BROWSER and not tables.sandbox.uses_worker_pools:
+        problems.append(
+            f"agent.toolset = 'browser' needs sandboxes of this machine, and sandbox.provider = "
+            f"'{tables.sandbox.provider}' runs them elsewhere: set sandbox.provider = 'docker', or another toolset"
         )
     if tables.sandbox.provider == ENVIRONMENT and agent.history is not HistoryMode.WHOLE:
         problems.append(
@@ -97,6 +107,30 @@ def _check_agent(tables: RunTables) -> list[str]:
             f"'{agent.kind}', agent.toolset = '{agent.toolset}', agent.prompt = '{agent.prompt}', agent.thinking = "
             f"'{agent.thinking}' is another agent: set warm_start.enabled = false, or name warm_start.data"
         )
+    return problems
+
+
+def _check_published_harness(agent: AgentTable) -> list[str]:
+    """Check the agent's limits against what a published harness sends."""
+    name, problems = agent.harness, list[str]()
+    if (harness := agent.published_harness) is None:
+        if re.fullmatch(r"[\w-]+", name) and (near := did_you_mean(name, PUBLISHED_HARNESSES)):
+            problems.append(
+                f"agent.harness = '{name}' is no published harness{near}; for a program of the image with that name, "
+                f"set agent.harness = 'exec {name}'"
+            )
+        return problems
+    if agent.context_tokens < harness.prompt_tokens + agent.max_new_tokens:
+        problems.append(
+            f"agent.harness = '{name}' sends a prompt of about {harness.prompt_tokens} tokens, and "
+            f"agent.context_tokens = {agent.context_tokens} has no room for it and a reply of agent.max_new_tokens = "
+            f"{agent.max_new_tokens}: set agent.context_tokens = {harness.context_tokens} or more (--agent "
+            f"{name} does, unless it is set)"
+        )
+    try:
+        require_temperature(harness, agent.temperature)
+    except UserError as error:
+        problems.append(str(error))
     return problems
 
 
@@ -154,6 +188,9 @@ def _check_evaluation(tables: RunTables) -> list[str]:
 
 def _check_adapters(tables: RunTables) -> list[str]:
     problems = _check_adapter_transfer(tables) if tables.publish_adapters else []
+    if (reference := tables.kl.reference) is not None and (tables.lora.enabled or tables.model.path is None):
+        what = "adapters have their base model" if tables.lora.enabled else "the demo's model is made by the run"
+        problems.append(f"kl.reference = '{reference}' is for all weights of model.path, and {what}: leave it out")
     if tables.lora.enabled and tables.warm_start.enabled:
         problems.append(
             f"lora.rank = {tables.lora.rank} freezes the model's weights, and the warm start has to train them: set "

@@ -9,13 +9,17 @@ from typing import Annotated, Any, cast
 from pydantic import BaseModel, Field
 from tyro.conf import Positional
 
+from actors.agents.settings import AgentKind, HistoryMode, ThinkingMode, ToolsetKind
+from actors.harnesses.catalog import PUBLISHED_HARNESSES
 from launch.config.loader import Toml, recipe_names
 from launch.config.run import RunConfig
 from launch.config.toml_text import format_toml
 from protocol.cli.arguments import (
     CommandArguments,
+    LowerBound,
     ShellWords,
     TypedOverride,
+    one_of,
     option,
     option_name,
     optional_value,
@@ -70,6 +74,15 @@ ModelFolder = Annotated[
         "tools in its own format."
     ),
 ]
+PublishedAgent = Annotated[
+    str | None,
+    one_of(PUBLISHED_HARNESSES),
+    option(),
+    Field(
+        description="A published harness as the agent (agent.harness); limits that are too low for it are raised. "
+        "See longshore harness list."
+    ),
+]
 RunName = Annotated[
     str | None, option("ID"), Field(description="Run id, the name of its directory; default: recipe and start time.")
 ]
@@ -114,3 +127,34 @@ def format_model_overrides(model: str | None) -> list[str]:
         return []
     values = {"model.path": model, "warm_start.enabled": False, "agent.tools": True}
     return [TypedOverride(each, "--model") for each in format_overrides(values)]
+
+
+def format_agent_overrides(agent: str | None) -> list[str]:
+    """Return ``--agent NAME`` as overrides: a published harness replaces the recipe's agent, and limits that are too
+    low for it are raised."""
+    if agent is None:
+        return []
+    values = {
+        "agent.kind": AgentKind.HERMES,
+        "agent.toolset": ToolsetKind.SHELL_ONLY,
+        "agent.prompt": "",
+        "agent.thinking": ThinkingMode.TEMPLATE,
+        "agent.history": HistoryMode.WHOLE,
+        "agent.harness": agent,
+    }
+    tokens = PUBLISHED_HARNESSES[agent].context_tokens
+    bounds = {
+        "agent.context_tokens": tokens,
+        "engine.max_total_tokens": tokens,
+        "learner.micro_batch_tokens": tokens,
+        "buffer.max_trajectory_bytes": 16 * tokens + 2**16,
+        "agent.max_new_tokens": 2048,
+        "agent.max_turns": 40,
+        "agent.time_limit_s": 900,
+        "rollout.episode_deadline_s": 12_000,
+        "sandbox.max_lifetime_s": 12_100,
+    }
+    return [
+        *(TypedOverride(each, "--agent") for each in format_overrides(values)),
+        *(LowerBound(each, "--agent") for each in format_overrides(bounds)),
+    ]

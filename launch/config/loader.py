@@ -15,12 +15,15 @@ from pydantic import ValidationError
 
 from launch.config.run import RunConfig
 from launch.config.sft import SftConfig
-from protocol.cli.arguments import TypedOverride
+from protocol.cli.arguments import LowerBound, TypedOverride
 from protocol.cli.suggestions import did_you_mean
 from protocol.errors import UserError
 from protocol.settings import ConfigError, ConfigSection, dotted_fields, explain_errors, suggest_key
 
 RECIPES = Path(__file__).resolve().parent.parent / "recipes"
+
+_ENVIRONMENT = "environment"
+"""The table of a recipe that names the environment variables it reads."""
 
 SEE_KEYS = " (to see the keys: `longshore cluster demo --dry-run`)"
 _SEE_SFT_KEYS = " (to see the keys: `longshore sft --dry-run`)"
@@ -40,8 +43,26 @@ def recipe_names() -> list[str]:
 
 def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> RunConfig:
     """Read a recipe by its name, or by the path of a TOML file.  Raises ConfigError or RecipeError."""
-    path = _recipe_path(name_or_path)
-    return resolve(_read_recipe(path, f"the recipes are {_names()}"), overrides, source=f"recipe {name_or_path}")
+    values = _read_recipe(_recipe_path(name_or_path), f"the recipes are {_names()}")
+    values.pop(_ENVIRONMENT, None)
+    return resolve(values, overrides, source=f"recipe {name_or_path}")
+
+
+def recipe_variables(name_or_path: str) -> dict[str, str]:
+    """Return the environment variables that a recipe reads, each with the key that it sets.  Raises ConfigError or
+    RecipeError."""
+    table = _read_recipe(_recipe_path(name_or_path), f"the recipes are {_names()}").get(_ENVIRONMENT, {})
+    if not isinstance(table, dict):
+        raise ConfigError(f"recipe {name_or_path}: '{_ENVIRONMENT}' must be a table, [{_ENVIRONMENT}], not {table!r}")
+    known, variables = set(dotted_fields(RunConfig)), dict[str, str]()
+    for variable, key in table.items():
+        if not isinstance(key, str) or key not in known:
+            raise ConfigError(
+                f"recipe {name_or_path}: [environment] {variable} = {key!r} is no key"
+                f"{suggest_key(RunConfig, str(key))}{SEE_KEYS}"
+            )
+        variables[variable] = key
+    return variables
 
 
 def load_sft(path: Path | None, overrides: Sequence[str] = ()) -> SftConfig:
@@ -101,11 +122,29 @@ def _resolve(model: type[C], see_keys: str, values: Mapping[str, Toml], override
         table = merged.setdefault(section, {})
         if not isinstance(table, dict):
             raise ConfigError(f"{source}: '{section}' must be a table, [{section}], not {table!r}")
+        if isinstance(override, LowerBound):
+            value = _raise_to(value, table.get(field, _default(model, section, field)))
         table[field] = value
     try:
         return model.model_validate(merged)
     except ValidationError as error:
         raise explain_errors(model, error, source, see_keys, options) from error
+
+
+def _raise_to(bound: Toml, given: Toml) -> Toml:
+    """Return ``given``, or ``bound`` if that is a higher number."""
+    is_lower = isinstance(given, int | float) and isinstance(bound, int | float) and given < bound
+    return bound if is_lower else given
+
+
+def key_default(key: str) -> Toml:
+    """Return the default of ``section.key``."""
+    section, _, field = key.partition(".")
+    return _default(RunConfig, section, field)
+
+
+def _default(model: type[ConfigSection], section: str, field: str) -> Toml:
+    return cast("type[ConfigSection]", model.model_fields[section].annotation).model_fields[field].default
 
 
 def parse_override(text: str, model: type[ConfigSection] = RunConfig, see_keys: str = SEE_KEYS) -> tuple[str, Toml]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Self
 
-from actors.agents.settings import AgentSettings
+from actors.agents.settings import AgentSettings, ToolsetKind
 from actors.buffer.settings import BufferSettings
 from actors.engines.settings import EngineSettings, WeightTransferMode
 from actors.rewards.settings import JudgeSettings, OutcomeSettings, RewardSettings
@@ -27,11 +27,17 @@ from learner.losses.settings import CorrectionSettings, KlPenaltySettings, Rewar
 from learner.settings import LearnerSettings, LoraSettings
 from protocol.settings import ConfigSection
 from protocol.staleness_settings import StalenessSettings
+from sandbox.agent_programs import BROWSER_PROGRAMS, AgentPrograms
 from sandbox.providers.settings import SandboxSettings
 
 
 class AgentTable(EpisodeSettings, HarnessSettings, AgentSettings):
     """The agent or the harness in its place, and the limits of an episode."""
+
+    @property
+    def agent_programs(self) -> AgentPrograms | None:
+        """The folder that a pool mounts for the browser or the published harness, with its limits; None without."""
+        return BROWSER_PROGRAMS if self.toolset is ToolsetKind.BROWSER else super().agent_programs
 
 
 class RolloutTable(WorkerSettings, OutcomeSettings, SchedulerSettings):

@@ -10,13 +10,14 @@ import tomli_w
 
 from launch.config.loader import Toml
 from protocol.cli.output import JsonOutput
+from protocol.plain_text import escape_controls
 
 
 def print_toml(values: Mapping[str, object], out: JsonOutput) -> None:
     """Print what a dry run shows on standard output: TOML, or one object with ``--json``."""
     out.set_result(values)
     if not out.enabled:
-        sys.stdout.write(tomli_w.dumps(values))
+        sys.stdout.write(escape_controls(tomli_w.dumps(values)))
 
 
 def format_toml(value: Toml) -> str:

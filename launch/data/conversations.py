@@ -20,7 +20,7 @@ from typing import Annotated, Any, Literal, cast
 import orjson
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from actors.tokens.chat_format import ChatMessage, ToolCallMessage
+from actors.tokens.chat_messages import ChatMessage, ToolCallMessage
 from protocol.cli.suggestions import did_you_mean
 from protocol.cli.validation_errors import describe_invalid_value
 from protocol.errors import UserError

@@ -21,7 +21,9 @@ import numpy as np
 import orjson
 from jinja2 import TemplateError
 
-from actors.tokens.chat_format import ChatFormat, ChatMessage, Tokenizer
+from actors.tokens.chat_format import ChatFormat
+from actors.tokens.chat_messages import ChatMessage
+from actors.tokens.chat_template import Tokenizer
 from launch.data.conversations import Conversation, TrainingDataError, read_conversations
 from launch.settings.data import OverlongAction
 from learner.data.sequences import join_sequences
@@ -252,7 +254,7 @@ class ConversationEncoder:
             if message["role"] != "assistant":
                 pending.append(message)
                 continue
-            prompt = chat.encode_delta(pending, closed=True) if parts else chat.encode_first_prompt(pending)
+            prompt = chat.encode_next(parts[-1][0][-1], pending) if parts else chat.encode_first_prompt(pending)
             parts += [(prompt, False), (chat.encode_reply(message), index in conversation.trained_messages)]
             pending = []
         ids = np.concatenate([np.array(part, np.int32) for part, _ in parts])

@@ -6,13 +6,14 @@ Exit code 0 if a run would start, otherwise 1.
 
 from __future__ import annotations
 
+import os
 import platform
 import sys
 from collections.abc import Sequence
 
 from rich.console import Console
 
-from launch.config import RunConfig, load_recipe
+from launch.config import RunConfig
 from launch.config.command_line import (
     DEFAULT_RECIPE,
     ModelFolder,
@@ -21,6 +22,7 @@ from launch.config.command_line import (
     format_model_overrides,
     key_overrides,
 )
+from launch.config.recipe_environment import load_recipe_in
 from launch.doctor.check_runner import HostCheck, run_checks
 from launch.doctor.finding import CheckName, Finding, FindingLevel, finding_from_error, ok
 from launch.doctor.host_checks import HOST_CHECKS
@@ -52,7 +54,9 @@ class DoctorArguments(CommandArguments):
 def run(given: DoctorArguments, out: JsonOutput) -> int:
     """Run all checks, print the findings, and return 1 if one would prevent a run from starting."""
     values = [*key_overrides(given), *format_model_overrides(given.model)]
-    config = load_recipe(given.recipe, [*values, *given.overrides])
+    config, remarks = load_recipe_in(os.environ, given.recipe, [*values, *given.overrides])
+    for remark in remarks:
+        output_console().print(f"remark: {remark}")
     findings = run_checks((*HOST_CHECKS, make_recipe_check(config)), host_requirements(config))
     out.set_result(findings_as_json(given.recipe, findings))
     print_findings(output_console(), findings)

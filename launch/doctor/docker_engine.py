@@ -15,14 +15,21 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from actors.harnesses.catalog import PUBLISHED_HARNESSES
+from actors.harnesses.installation import is_installed
 from launch.doctor.check_runner import make_host_check
+from launch.doctor.disk_limit import check_disk_limit, read_disk_bound
+from launch.doctor.engine_holes import find_holes
 from launch.doctor.finding import CheckName, Finding, failed, finding_from_error, ok, warning
 from launch.doctor.requirements import HostRequirements
 from protocol.errors import UserError
+from sandbox.browser.installation import is_browser_installed
 from sandbox.docker.address import DockerAddress
 from sandbox.docker.daemon import call_engine_api, has_image
 from sandbox.docker.network.private_networks import NETWORK_PREFIX, SUBNET_RANGE
+from sandbox.docker.retry import Json
 from sandbox.host_record import HostSettings, current_host
+from sandbox.pool.disk_bound import DiskBound
 
 _REQUEST_TIMEOUT_S = 5.0
 _DEADLINE_S = 30.0
@@ -52,15 +59,21 @@ class DockerEngineFacts:
     setup_error: UserError | None = None
     """Why the record of this machine's set-up cannot be read."""
     url: str = ""
-    """URL of the engine that this machine was set up with."""
+    """URL of the engine in use."""
     answer: EngineAnswer = EngineAnswer.NONE
     base_image: str = ""
     has_base_image: bool = False
     toolchain: Path = Path()
     has_toolchain: bool = False
     has_wanted_image: bool = True
+    has_wanted_harness: bool = True
+    has_wanted_browser: bool = True
     version: str = ""
     api: tuple[int, ...] = ()
+    components: Sequence[Json] = ()
+    """The engine's parts with their versions."""
+    disk_bound: DiskBound | None = None
+    """What holds the disk limit of a sandbox, if it is known."""
     limits: Mapping[str, bool] = field(default_factory=dict[str, bool])
     """Resource → whether the engine can limit it."""
     cgroup: str = ""
@@ -90,18 +103,25 @@ def read_docker_engine_facts(requirements: HostRequirements) -> DockerEngineFact
     answer = probe_engine(host.docker_url)
     if answer is not EngineAnswer.YES:
         return DockerEngineFacts(configured, url=host.docker_url, answer=answer)
+    name = requirements.published_harness
     info, networks = _get(host.docker_url, "/info"), _get(host.docker_url, "/networks")
+    version = _get(host.docker_url, "/version")
+    has_base_image, has_toolchain = has_image(host.docker_url, host.base_image), host.toolchain.exists()
     return DockerEngineFacts(
         configured_url=configured,
         url=host.docker_url,
         answer=answer,
         base_image=host.base_image,
-        has_base_image=has_image(host.docker_url, host.base_image),
+        has_base_image=has_base_image,
         toolchain=host.toolchain,
-        has_toolchain=host.toolchain.exists(),
+        has_toolchain=has_toolchain,
+        disk_bound=read_disk_bound(host, info) if has_base_image and has_toolchain else None,
         has_wanted_image=not requirements.image or has_image(host.docker_url, requirements.image),
+        has_wanted_harness=not name or is_installed(host.home, PUBLISHED_HARNESSES[name]),
+        has_wanted_browser=not requirements.browser or is_browser_installed(host.home),
         version=str(info.get("ServerVersion", "")),
-        api=tuple(int(part) for part in str(_get(host.docker_url, "/version").get("ApiVersion", "0")).split(".")),
+        api=tuple(int(part) for part in str(version.get("ApiVersion", "0")).split(".")),
+        components=version.get("Components") or (),
         limits={name: bool(info.get(key)) for name, key in _LIMITS.items()},
         cgroup=f"v{info.get('CgroupVersion', '?')}, driver {info.get('CgroupDriver', '?')}",
         ahead_s=_ahead_s(str(info.get("SystemTime", ""))),
@@ -182,6 +202,8 @@ def check_docker_engine(facts: DockerEngineFacts, requirements: HostRequirements
         return [problem]
     return [
         *_docker(facts, requirements),
+        *_holes(facts),
+        *check_disk_limit(facts.url, facts.disk_bound),
         *_harness_access(facts, requirements),
         *_cgroup(facts),
         *_address_pools(facts),
@@ -196,12 +218,6 @@ def _access_problem(facts: DockerEngineFacts) -> Finding | None:
         return _no_engine(facts.configured_answer, where, otherwise)
     if facts.setup_error is not None:
         return finding_from_error(CheckName.DOCKER, facts.setup_error)
-    if facts.configured_url and facts.configured_url != facts.url:
-        return failed(
-            CheckName.DOCKER,
-            f"{where} is not the engine that this machine was set up with ({facts.url})",
-            "run `make setup` to use it, or unset DOCKER_HOST",
-        )
     if facts.answer is not EngineAnswer.YES:
         return _no_engine(facts.answer, facts.url, "run `make setup`, which starts one")
     return None
@@ -244,6 +260,23 @@ def _docker(facts: DockerEngineFacts, requirements: HostRequirements) -> list[Fi
                 f"run `longshore images pull {requirements.image}`, or leave the key out for the base image",
             )
         )
+    if not facts.has_wanted_harness:
+        name = requirements.published_harness
+        found.append(
+            failed(
+                CheckName.DOCKER,
+                f"agent.harness = '{name}' is not installed on this machine",
+                f"run `longshore harness install {name}`",
+            )
+        )
+    if not facts.has_wanted_browser:
+        found.append(
+            failed(
+                CheckName.DOCKER,
+                "agent.toolset = 'browser' needs Chromium, which is not installed for sandboxes on this machine",
+                "run `longshore browser install`",
+            )
+        )
     if facts.api < _OLDEST_API:
         found.append(
             warning(
@@ -254,6 +287,11 @@ def _docker(facts: DockerEngineFacts, requirements: HostRequirements) -> list[Fi
             )
         )
     return found or [ok(CheckName.DOCKER, f"{facts.version} at {facts.url}, with {facts.base_image} and the toolchain")]
+
+
+def _holes(facts: DockerEngineFacts) -> list[Finding]:
+    fix = "update it, unless its distribution has repaired this version (the package's changelog names the CVE)"
+    return [warning(CheckName.DOCKER, hole, fix) for hole in find_holes(facts.components)]
 
 
 def _harness_access(facts: DockerEngineFacts, requirements: HostRequirements) -> list[Finding]:
@@ -338,7 +376,7 @@ def _check_all(facts: DockerEngineFacts, requirements: HostRequirements) -> list
 
 
 DOCKER_ENGINE_CHECK = make_host_check(
-    (CheckName.DOCKER, CheckName.CGROUP, CheckName.ADDRESS_POOLS),
+    (CheckName.DOCKER, CheckName.DISK, CheckName.CGROUP, CheckName.ADDRESS_POOLS),
     read_docker_engine_facts,
     _check_all,
     deadline_s=_DEADLINE_S,

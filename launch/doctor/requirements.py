@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from actors.agents.settings import ToolsetKind
 from launch.config import RunConfig, SftConfig
 
 
@@ -26,6 +27,10 @@ class HostRequirements:
     """Image of tasks without one of their own; empty for the base image."""
     harness: bool = False
     """Whether the agent is a program in the sandbox, which needs a socket there to reach the policy."""
+    published_harness: str = ""
+    """Name of the published harness that is mounted into the sandboxes; empty for none."""
+    browser: bool = False
+    """True if the agent's browser is mounted into the sandboxes."""
     containers: int = 0
     """Maximum number of sandboxes at once."""
     nodes: int = 1
@@ -57,7 +62,9 @@ def host_requirements(config: RunConfig) -> HostRequirements:
         ports=(("monitor.port", monitor), ("buffer.port", config.buffer.port), ("metrics.port", metrics)),
         docker=config.sandbox.uses_worker_pools and not joins,
         image=config.sandbox.image,
-        harness=bool(config.agent.harness) and not joins,
+        harness=bool(config.agent.harness) and config.sandbox.uses_worker_pools and not joins,
+        published_harness=_published_harness(config),
+        browser=config.agent.toolset is ToolsetKind.BROWSER,
         containers=0 if joins else _containers(config),
         nodes=here,
         machines=config.cluster.nodes if joins else 1,
@@ -75,12 +82,18 @@ def node_host_requirements(config: RunConfig) -> HostRequirements:
         folder_key="cluster.scratch_dir",
         docker=config.sandbox.uses_worker_pools,
         image=config.sandbox.image,
-        harness=bool(config.agent.harness),
+        harness=bool(config.agent.harness) and config.sandbox.uses_worker_pools,
+        published_harness=_published_harness(config),
+        browser=config.agent.toolset is ToolsetKind.BROWSER,
         containers=_containers(config),
         machines=config.cluster.nodes,
         buffer=False,
         gpu_keys=("engine.device",) if config.engine.device == "cuda" else (),
     )
+
+
+def _published_harness(config: RunConfig) -> str:
+    return config.agent.harness if config.sandbox.uses_worker_pools and config.agent.published_harness else ""
 
 
 def _containers(config: RunConfig) -> int:
@@ -107,8 +120,9 @@ def sft_host_requirements(config: SftConfig) -> HostRequirements:
 def count_gpus(config: RunConfig) -> int:
     """Return the number of GPUs that the whole run occupies."""
     learner = config.learner.ranks if config.learner.device == "cuda" else 0
+    judge = config.judge.own_engines * config.judge.tp if config.engine.device == "cuda" else 0
     if config.colocated:
-        return learner
+        return learner + judge
     sender = int(config.engine.broadcast_device == "cuda")
     engines = config.engine.count + (config.evaluation.every_steps > 0)  # one for online evaluations
-    return learner + sender + (engines * config.engine.tp if config.engine.device == "cuda" else 0)
+    return learner + sender + (engines * config.engine.tp if config.engine.device == "cuda" else 0) + judge

@@ -13,6 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import cast
 
+from actors.harnesses.catalog import require_temperature
 from launch.config.toml_text import print_toml
 from launch.evaluation.evaluation_options import EvaluateArguments, SolverKind
 from launch.evaluation.results.evaluation_folder import (
@@ -59,6 +60,8 @@ def _check(evaluation: StandaloneEvaluation) -> None:
         from launch.data.prompt_lengths import measure_first_prompts, require_room_for_replies
 
         model, config = require_model_files(Path(given.model or "")), evaluation.config
+        if (harness := config.agent.published_harness) is not None:
+            require_temperature(harness, 0.0 if given.greedy else given.temperature)
         if not config.agent.harness:
             tasks = evaluation.selection.tasks.values()
             require_room_for_replies(config, measure_first_prompts(config, model, tasks))
@@ -99,6 +102,8 @@ def _run(evaluation: StandaloneEvaluation) -> EvaluationSummary:
             result.print(
                 f"pass@{k}: {estimate.value:.1%} ({estimate.low:.1%} to {estimate.high:.1%}, {estimate.tasks} tasks)"
             )
+        for family, each in summary.families.items() if len(summary.families) > 1 else ():
+            result.print(f"{family or '–'}: {each.pass_ratio:.1%} of {each.graded} passed, reward {each.reward:.3f}")
         if summary.error_count:
             console.print(f"{summary.error_count} attempts have no verdict: repeat the command with --retry-errors")
         result.print(f"report: {display_path(folder.path / 'report.html')}")

@@ -12,11 +12,17 @@ from tyro.conf import UseAppendAction
 
 from actors.rollout.policy import EVALUATION_TEMPERATURE
 from launch.config import RunConfig
-from launch.config.command_line import EVALUATION_RECIPE, RecipeName, require_nonempty
+from launch.config.command_line import (
+    EVALUATION_RECIPE,
+    PublishedAgent,
+    RecipeName,
+    format_agent_overrides,
+    require_nonempty,
+)
 from launch.evaluation.results.evaluation_folder import EVALUATIONS_FOLDER, EvaluationSpec, ScoreSetting
 from launch.evaluation.task_selection import TaskSelection
 from launch.run_records.stored_config import flat_config
-from protocol.cli.arguments import CommandArguments, Count, Flag, JsonFlag, Overrides, TaskGlobs, option, repeatable
+from protocol.cli.arguments import CommandArguments, Count, Flag, JsonFlag, Overrides, TaskPatterns, option, repeatable
 from protocol.errors import UserError
 from protocol.settings import split_commas
 from sandbox.tasks.dataset_catalog import CATALOG_FILE
@@ -74,13 +80,15 @@ class EvaluateArguments(CommandArguments):
     """Instead of a model, run the tasks' own solutions."""
     noop: Flag = False
     """Instead of a model, do nothing: the score that tasks give without any work."""
+    agent: PublishedAgent = None
     tasks: Annotated[str, option("LABEL|PATH")]
-    """Label of a data set (longshore-bench, or one of datasets.toml), a folder, or a file of rows."""
+    """Label of a data set (longshore-bench, longshore-web, longshore-swe, or one of datasets.toml), a folder, or a file
+    of rows."""
     datasets: Annotated[Path, option("FILE")] = Path(CATALOG_FILE)
     """File that defines data set labels."""
-    only: TaskGlobs = ()
+    only: TaskPatterns = ()
     task_ids: UseAppendAction[Annotated[tuple[str, ...], repeatable("IDS")]] = ()
-    """Only these tasks: ids, numbers and ranges, for example 101-110,fix-git."""
+    """Only these tasks: ids, numbers, ranges and KEY=GLOB, for example 101-110,fix-git,difficulty=easy."""
     limit: Annotated[int | None, option("N"), Field(ge=1)] = None
     """Only the first N of these tasks."""
     attempts: Annotated[int, option("N"), Field(ge=1, le=MAX_ATTEMPTS)] = 8
@@ -98,12 +106,12 @@ class EvaluateArguments(CommandArguments):
     key_file: Annotated[Path | None, option("FILE")] = None
     """File with the URL's API key on one line."""
     output: Annotated[Path | None, option("FOLDER")] = None
-    """Folder of the evaluation; default: evaluations/RECIPE-MODEL-TASKS."""
+    """Folder of the evaluation; default: evaluations/RECIPE-MODEL-TASKS, with the --agent before the tasks."""
     overrides: Overrides = ()
     retry_errors: Flag = False
     """Retry attempts that infrastructure failed."""
     save_trajectories: Flag = False
-    """Write trajectories.jsonl too."""
+    """Write trajectories.jsonl too, and for SWE-SYNTH's bugs and tasks of the web samples.jsonl."""
     no_record: Flag = False
     """Do not record the terminals that longshore compare shows."""
     dry_run: Flag = False
@@ -129,11 +137,16 @@ class EvaluateArguments(CommandArguments):
         return split_commas(",".join(self.task_ids))
 
     @property
+    def config_overrides(self) -> tuple[str, ...]:
+        """``section.key=value`` for every option that is a key, in the order in which the last one counts."""
+        return (*format_agent_overrides(self.agent), *self.overrides)
+
+    @property
     def folder(self) -> Path:
         """Folder of the evaluation, the same each time for the same evaluation."""
         path = (self.model or "").rstrip("/").rpartition("/")[2]
         solver = path if self.solver is SolverKind.SERVED else self.model_name or self.model or self.solver
-        parts = (Path(self.recipe).stem, solver, Path(self.tasks).stem)
+        parts = (Path(self.recipe).stem, solver, *filter(None, [self.agent]), Path(self.tasks).stem)
         return self.output or EVALUATIONS_FOLDER / "-".join(_SHORT.sub("_", part).strip("_") for part in parts)
 
     def check(self) -> None:

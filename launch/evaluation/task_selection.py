@@ -43,7 +43,7 @@ def select_tasks(
     taken = task_selection.select_tasks(named, ids, f"--task-ids: {tasks}").only_gradable()
     problems = tuple(str(problem) for problem in taken.first_problems)
     if not taken.tasks:
-        unmatched = f"none is named {' '.join(only)}" if found.tasks and not named.tasks else ""
+        unmatched = f"none matches {' '.join(only)}" if found.tasks and not named.tasks else ""
         why = unmatched or (problems[0] if problems else "it is empty")
         raise UserError(f"{tasks} has no task to evaluate ({why}): longshore tasks validate {tasks}")
     return TaskSelection({task.id: task for task in taken.tasks[:limit]}, whole, problems)

@@ -15,7 +15,7 @@ import msgspec
 
 from actors.agents.agent import AgentAction, AgentToolCall
 from actors.agents.hermes import text_outside_calls
-from actors.tokens.chat_format import ChatMessage
+from actors.tokens.chat_messages import ChatMessage
 from actors.tokens.reasoning import THINK_END, THINK_START, strip_reasoning
 from launch.export.selection import ExportItem
 from launch.trajectory_reader.recorded_trajectory import RecordedReply, RecordedTrajectory, read_reply

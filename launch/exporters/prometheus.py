@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from socketserver import ThreadingMixIn
@@ -23,6 +23,7 @@ from protocol.errors import UserError
 from protocol.run_directory.cursors import Cursor
 from protocol.run_directory.json_fields import Event, get_list, get_mapping, get_number, get_text
 from protocol.run_directory.layout import EVENT_FILES
+from protocol.run_directory.loop_lags import RecentLoopLags
 from protocol.run_directory.run_tail import RunTail
 
 PREFIX = "longshore_"
@@ -34,8 +35,11 @@ STEP_METRIC_HELP = {
     "clip_high": "share of tokens clipped above",
     "clip_low": "share of tokens clipped below",
     "server_switched_turns": "turns whose engine was lost while it sampled them",
+    "auxiliary_turns": "replies of a harness beside its work, such as titles",
+    "discarded_turns": "replies that a harness threw away and asked for again",
     "elapsed_s": "seconds from the step before to this one",
     "engine_tokens": "tokens that engines sampled since the step before",
+    "judge_tokens": "tokens that the judge's own engines sampled since the step before",
     "entropy": "of the policy, mean over tokens",
     "episodes": "episodes whose group closed since the step before",
     "ess": "effective sample size of tokens, as a share",
@@ -80,10 +84,15 @@ class PrometheusCollector(Collector):
         self._tokens_by_staleness: list[float] = []
         self._dropped: Counter[str] = Counter()
         self._episodes: Counter[str] = Counter()
+        self._graded: Counter[str] = Counter()
+        self._suspicious = 0
         self._failed: Counter[str] = Counter()
         self._alerts: Counter[str] = Counter()
         self._deaths: Counter[str] = Counter()
         self._sandboxes: dict[tuple[str, ...], float] = {}
+        self._loop_lags = RecentLoopLags()
+        self._stalled_s = defaultdict[str, float](float)
+        self._images: dict[tuple[str, ...], float] = {}
         self._pauses: dict[str, float] = {}
         self._loads: Counter[str] = Counter()
 
@@ -95,6 +104,10 @@ class PrometheusCollector(Collector):
                     self._stepped(event)
                 case "episode.finished":
                     self._episodes[get_text(event, "status")] += 1
+                    if isolation := get_text(event, "isolation"):
+                        self._graded[isolation] += 1
+                case "episode.suspicious":
+                    self._suspicious += 1
                 case "episode.failed":
                     self._failed[get_text(event, "reason")] += 1
                 case "alert.raised":
@@ -104,11 +117,22 @@ class PrometheusCollector(Collector):
                 case "engine.loaded":
                     self._pauses[get_text(event, "engine")] = get_number(event, "pause_ms") or 0.0
                     self._loads[get_text(event, "engine")] += 1
-                case "sandbox.counted":
-                    for state in ("live", "starting", "waiting"):
-                        self._sandboxes[get_text(event, "worker"), state] = get_number(event, state) or 0.0
                 case _:
-                    pass
+                    self._observe_state(event)
+
+    def _observe_state(self, event: Event) -> None:
+        match get_text(event, "kind"):
+            case "sandbox.counted":
+                for state in ("live", "starting", "waiting"):
+                    self._sandboxes[get_text(event, "worker"), state] = get_number(event, state) or 0.0
+            case "images.counted":
+                tasks, ready, failed = (get_number(event, key) or 0.0 for key in ("tasks", "ready", "failed"))
+                self._images = {("ready",): ready, ("failed",): failed, ("missing",): tasks - ready - failed}
+            case "loop.measured":
+                self._loop_lags.observe_report(event)
+                self._stalled_s[get_text(event, "writer")] += (get_number(event, "max_ms") or 0.0) / 1000
+            case _:
+                pass
 
     def _stepped(self, event: Event) -> None:
         self._step = int(get_number(event, "step") or 0)
@@ -131,10 +155,33 @@ class PrometheusCollector(Collector):
         histogram = {(str(staleness),): tokens for staleness, tokens in enumerate(self._tokens_by_staleness)}
         yield self._gauge("tokens_by_staleness", "tokens with loss in the newest step", ("staleness",), histogram)
         yield self._gauge("sandboxes", "by worker and state", ("worker", "state"), self._sandboxes)
+        yield self._gauge(
+            "loop_lag_seconds",
+            "lag of each process's event loop in its last 30 s",
+            ("process", "figure"),
+            {
+                (process, figure): ms / 1000
+                for process, lag in self._loop_lags.by_process().items()
+                for figure, ms in (("max", lag.max_ms), ("p99", lag.p99_ms))
+            },
+        )
+        yield self._counter(
+            "loop_stalled_seconds",
+            "sum of the longest lags of a process's event loop, one in 30 s",
+            "process",
+            self._stalled_s,
+        )
+        yield self._gauge("task_images", "training tasks by the state of their images", ("state",), self._images)
         pauses = {(engine,): value for engine, value in self._pauses.items()}
         yield self._gauge("engine_pause_ms", "an engine's last pause for weights", ("engine",), pauses)
         yield self._counter("engine_loads", "weight versions that an engine has loaded", "engine", self._loads)
         yield self._counter("episodes_finished", "by how they ended", "status", self._episodes)
+        yield self._counter("episodes_graded", "by whose programs ran the tests", "isolation", self._graded)
+        suspicious = CounterMetricFamily(
+            f"{PREFIX}episodes_suspicious", "episodes with signs of cheating", labels=["run"]
+        )
+        suspicious.add_metric([self._run_id], self._suspicious)
+        yield suspicious
         yield self._counter("episodes_failed", "attempts that infrastructure lost", "reason", self._failed)
         yield self._counter("trajectories_dropped", "by steps that could not train them", "reason", self._dropped)
         yield self._counter("alerts", "alerts raised, by name", "name", self._alerts)
@@ -148,7 +195,7 @@ class PrometheusCollector(Collector):
             family.add_metric([self._run_id, *label_values], value)
         return family
 
-    def _counter(self, name: str, help_text: str, label: str, counts: Counter[str]) -> CounterMetricFamily:
+    def _counter(self, name: str, help_text: str, label: str, counts: Mapping[str, float]) -> CounterMetricFamily:
         family = CounterMetricFamily(f"{PREFIX}{name}", help_text, labels=["run", label])
         for value, count in sorted(counts.items()):
             family.add_metric([self._run_id, value], count)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from launch.hosts.node_requirements import NodeRequirements
 
@@ -15,6 +16,9 @@ class ClusterContext:
     """Requirements for a node that joins; None if the nodes were started here, so that none joins."""
     has_docker: bool = True
     """Whether the driver's machine has a Docker engine."""
+
+    private_folder: Path | None = None
+    """Folder for sockets that only this account can enter, if all nodes are on the driver's machine; else None."""
 
     @property
     def is_joined(self) -> bool:

@@ -126,7 +126,7 @@ def _start_once(count: int, temporary: Path, cpus: int) -> Any:
     untyped: Any = cluster_utils
     cluster = untyped.Cluster(initialize_head=False, shutdown_at_exit=False)
     try:
-        cluster.add_node(temp_dir=str(temporary), **_node_options(cpus))
+        cluster.add_node(temp_dir=str(_session_folder(temporary)), **_node_options(cpus))
         for _ in range(count - 1):
             cluster.add_node(wait=False, **_node_options(cpus) | {"num_gpus": 0})  # the head has the machine's GPUs
     except Exception as error:  # Ray raises the bare class for a node that is late
@@ -137,10 +137,15 @@ def _start_once(count: int, temporary: Path, cpus: int) -> Any:
     return cluster
 
 
+def _session_folder(temporary: Path) -> Path:
+    """Return the folder of Ray's sessions, which Ray opens to all; only ``temporary``, with mode 0700, is private."""
+    return temporary / "ray"
+
+
 def _processes(temporary: Path) -> list[int]:
     """Return Ray's processes of the sessions in ``temporary``, including those of a node that Ray gave up.  Each has
     its session's folder on its command line."""
-    marker, found = f"{temporary}/session_".encode(), list[int]()
+    marker, found = f"{_session_folder(temporary)}/session_".encode(), list[int]()
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError):
             if entry.name.isdigit() and marker in (entry / "cmdline").read_bytes():
@@ -164,7 +169,7 @@ def isolate_default_address(temporary: Path) -> Generator[None]:
     """Let Ray's test cluster write its address to ``temporary`` instead of the place where every other ``ray.init()``
     on this machine looks for a cluster to join."""
     before = os.environ.get(_DEFAULT_FOLDER)
-    (temporary / "ray").mkdir(parents=True, exist_ok=True)
+    _session_folder(temporary).mkdir(parents=True, exist_ok=True)
     os.environ[_DEFAULT_FOLDER] = str(temporary)
     try:
         yield

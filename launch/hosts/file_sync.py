@@ -19,14 +19,15 @@ from protocol.activity import ACTIVITY_FOLDER
 from protocol.errors import InfraError
 from protocol.files.filesystem import append_atomically, cut_torn_line
 from protocol.run_directory.layout import STARTS_FOLDER
+from protocol.run_directory.page_pictures import PICTURES_FOLDER
 
-SYNCED_FOLDERS = ("events", "terminals", STARTS_FOLDER, ACTIVITY_FOLDER)
+SYNCED_FOLDERS = ("events", "terminals", PICTURES_FOLDER, STARTS_FOLDER, ACTIVITY_FOLDER)
 """Folders of a run that actors write into."""
 REMOVED = -1
 PIECE_BYTES = 256 << 10
 BATCH_BYTES = 4 << 20
 """Bytes that are requested together."""
-_RECORDINGS, _LINES = "terminals", ".jsonl"
+_RECORDINGS, _LINES = ("terminals", PICTURES_FOLDER), ".jsonl"
 _OVERLAP_S = 5.0
 """Files that changed this shortly before the last listing are listed again: clocks of file systems are coarse."""
 
@@ -70,7 +71,7 @@ def list_changed_files(root: Path, since: float, *, settled_s: float, now: float
                     stat = path.stat()
                     if stat.st_mtime >= since - _OVERLAP_S:
                         found.append(ChangedFile(path.relative_to(root).as_posix(), stat.st_size))
-                    elif part == _RECORDINGS and stat.st_mtime < listed_at - settled_s:
+                    elif part in _RECORDINGS and stat.st_mtime < listed_at - settled_s:
                         path.unlink()
                         found.append(ChangedFile(path.relative_to(root).as_posix(), REMOVED))
     return ChangedFiles(listed_at, tuple(found))

@@ -44,7 +44,7 @@ class NodeAgentSettings:
 class NodeAgent:
     def __init__(self, settings: NodeAgentSettings) -> None:
         self._settings = settings
-        settings.folder.mkdir(parents=True, exist_ok=True)
+        settings.folder.mkdir(0o700, parents=True, exist_ok=True)
         cleanup = (sys.executable, "-m", "sandbox.host", "clean", settings.run_id) if settings.has_sandboxes else ()
         self._process_reaper = ProcessReaper(settings.token, settings.folder, cleanup, watched_pid=os.getppid())
         self._process_reaper.__enter__()

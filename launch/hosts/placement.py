@@ -13,7 +13,7 @@ from launch.config import RunConfig
 from launch.hosts.cluster_nodes import ClusterNode, NodeRole
 from launch.run_records.run_directory import RunDirectory
 from protocol.errors import UserError
-from protocol.run_directory.actor_names import EVALUATION_ENGINE
+from protocol.run_directory.actor_names import EVALUATION_ENGINE, JUDGE_ENGINE
 
 
 def engine_gpus(config: RunConfig) -> int:
@@ -21,11 +21,22 @@ def engine_gpus(config: RunConfig) -> int:
     return config.engine.tp if config.engine.device == "cuda" and not config.colocated else 0
 
 
+def judge_gpus(config: RunConfig) -> int:
+    """Return the number of GPUs that each engine of the run's own judge reserves."""
+    return config.judge.tp if config.engine.device == "cuda" else 0
+
+
 def place_engines(config: RunConfig, nodes: Sequence[ClusterNode]) -> dict[str, ClusterNode]:
     """Return each engine's name and node: spread over the nodes, or over those with free GPUs.  The first node is the
-    learner's.  Raises UserError if there are too few GPUs, including those of an online evaluation."""
+    learner's.  Raises UserError if there are too few GPUs, including those of a judge and of an online evaluation."""
     homes = _place_engines(config, nodes, with_evaluation=has_evaluation_engine(config))
-    return {name: home for name, home in homes.items() if name != EVALUATION_ENGINE}
+    return {name: homes[name] for name in _engine_names(config)}
+
+
+def place_judges(config: RunConfig, nodes: Sequence[ClusterNode]) -> dict[str, ClusterNode]:
+    """Return name and node of each engine of the run's own judge, if there is one.  Raises as :func:`place_engines`."""
+    homes = _place_engines(config, nodes, with_evaluation=has_evaluation_engine(config))
+    return {name: homes[name] for name in _judge_names(config)}
 
 
 def has_evaluation_engine(config: RunConfig) -> bool:
@@ -38,26 +49,37 @@ def place_evaluation_engine(config: RunConfig, nodes: Sequence[ClusterNode]) -> 
     return _place_engines(config, nodes, with_evaluation=True)[EVALUATION_ENGINE]
 
 
+def _engine_names(config: RunConfig) -> list[str]:
+    return [f"engine-{index}" for index in range(config.engine.count)]
+
+
+def _judge_names(config: RunConfig) -> list[str]:
+    return [f"{JUDGE_ENGINE}-{index}" for index in range(config.judge.own_engines)]
+
+
 def _place_engines(config: RunConfig, nodes: Sequence[ClusterNode], *, with_evaluation: bool) -> dict[str, ClusterNode]:
     each, ranks = engine_gpus(config), config.learner.ranks if config.learner.device == "cuda" else 0
     free, sender = {node.name: node.gpus for node in nodes}, config.engine.broadcast_device == "cuda"
     free[nodes[0].name] -= ranks + sender
-    names = [f"engine-{index}" for index in range(config.engine.count)] + [EVALUATION_ENGINE] * with_evaluation
+    wanted = dict.fromkeys(_engine_names(config), each) | dict.fromkeys(_judge_names(config), judge_gpus(config))
+    wanted |= {EVALUATION_ENGINE: each} if with_evaluation else {}
     homes: dict[str, ClusterNode] = {}
-    for name in names:
-        able = [node for node in nodes if NodeRole.ENGINE in node.roles and (not each or free[node.name] >= each)]
+    for name, gpus in wanted.items():
+        able = [node for node in nodes if NodeRole.ENGINE in node.roles and (not gpus or free[node.name] >= gpus)]
         if not able:
             break
         home = homes[name] = min(able, key=lambda node: sum(there is node for there in homes.values()))
-        free[home.name] -= each
+        free[home.name] -= gpus
     if not each and not homes:
         raise UserError("no node may have an engine: no label allows one; start a node without a label")
-    if min(free.values()) < 0 or len(homes) < len(names):
+    if min(free.values()) < 0 or len(homes) < len(wanted):
         there = ", ".join(f"{node.name} {node.gpus}" for node in nodes if node.gpus) or "none"
         head = f"{ranks} learner ranks{' and a sender' if sender else ''} on {nodes[0].name}"
+        judges = config.judge.own_engines
+        judge = f", {judges} of the judge with {judge_gpus(config)} each (none with judge.url)" if judges else ""
         evaluation = ", and one more for online evaluations (none with --set evaluation.every_steps=0)"
         raise UserError(
-            f"too few GPUs ({there}) for {head} and {config.engine.count} engines with {each} each"
+            f"too few GPUs ({there}) for {head} and {config.engine.count} engines with {each} each{judge}"
             f"{evaluation if with_evaluation else ''}: lower learner.ranks, engine.count or engine.tp, "
             "join nodes that have more, or let both share one (--set cluster.placement=colocated --mode sync)"
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import socket
 import subprocess
 import sys
@@ -34,11 +35,12 @@ _ANSWER_S = 30.0
 
 
 def resolve_ray_environment(address: str, env: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the variables to set before Ray is imported; ``address`` is empty for local nodes.  Raises UserError if no
-    cluster answers: Ray's own client would retry for minutes and then end the process."""
+    """Return the variables to set before Ray is imported; ``address`` is empty for local nodes, which get a token of
+    their own: whoever reaches Ray on loopback, any account of the machine, could run code as this one.  Raises
+    UserError if no cluster answers: Ray's own client would retry for minutes and then end the process."""
     settings = dict(LOCAL_RAY_ENVIRONMENT) if not address or is_loopback_endpoint(address) else {}
     if not address:
-        return settings
+        return settings | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
     why = _connect_error(address)
     for mode in _auth_modes(env) if why is None else ():
         if is_healthy(address, {**env, **settings, **mode}):

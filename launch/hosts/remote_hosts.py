@@ -49,6 +49,8 @@ class RemoteHost:
     copies: Remote[HostWeightCache]
     model_folder: Path
     """The run's model folder there."""
+    judge_folder: Path | None = None
+    """The folder of the run's own judge there; None without one."""
 
 
 def weight_cache_settings(config: RunConfig, directory: RunDirectory, node: ClusterNode) -> HostWeightCacheSettings:
@@ -131,13 +133,19 @@ class RemoteHosts:
             ),
         )
         model = await copies.call(HostWeightCache.fetch_model, str(self._model))
+        judge = self._config.judge.own_model
+        copied = await copies.call(HostWeightCache.fetch_model, str(judge), "judge") if judge is not None else None
         log_sync = LogSync(agent, FileSync(self._directory.path), self._events)
-        self.hosts[home.address] = RemoteHost(home, log_sync, copies, Path(model))
+        self.hosts[home.address] = RemoteHost(home, log_sync, copies, Path(model), Path(copied) if copied else None)
         self._events.emit("host.ready", name=home.name, address=home.address)
 
     def model_folder(self, node: ClusterNode) -> Path:
         """Return the run's model folder on the machine of ``node``.  Raises InfraError."""
         return self.host_of(node).model_folder if node.remote else self._model
+
+    def judge_folder(self, node: ClusterNode) -> Path | None:
+        """Return the folder of the run's own judge on the machine of ``node``; None without one.  Raises InfraError."""
+        return self.host_of(node).judge_folder if node.remote else self._config.judge.own_model
 
     def host_of(self, node: ClusterNode) -> RemoteHost:
         """Return the host of a remote ``node``.  Raises InfraError if the node that its agent ran on is lost."""

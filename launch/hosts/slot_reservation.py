@@ -1,4 +1,5 @@
-"""Reserves the resources of a cluster for a run: one placement group for the learner, the engines and the workers each.
+"""Reserves the resources of a cluster for a run: one placement group for the learner, the engines, the judge's
+engines and the workers each.
 
 A slot holds the GPUs that its actor needs, and a CPU as far as the node has one for each of its actors, so that other
 users of the cluster can only take what the run leaves.
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from actors.runtime.placement_groups import NodeShare, PlacementBundle, PlacementError, release_bundles, reserve_bundles
 from launch.config import RunConfig
 from launch.hosts.cluster_nodes import ClusterNode
-from launch.hosts.placement import engine_gpus
+from launch.hosts.placement import engine_gpus, judge_gpus
 from protocol.errors import UserError
 
 LEARNER_ROLE = "learner"
@@ -30,7 +31,11 @@ class ActorSlot:
 
 
 def plan_slots(
-    config: RunConfig, head: ClusterNode, engines: Mapping[str, ClusterNode], workers: Mapping[str, ClusterNode]
+    config: RunConfig,
+    head: ClusterNode,
+    engines: Mapping[str, ClusterNode],
+    judges: Mapping[str, ClusterNode],
+    workers: Mapping[str, ClusterNode],
 ) -> dict[str, dict[str, ActorSlot]]:
     """Return role → actor → slot."""
     learner, gpus = config.learner, engine_gpus(config)
@@ -38,6 +43,7 @@ def plan_slots(
     return {
         LEARNER_ROLE: {LEARNER_ROLE: ActorSlot(head, ranks + (config.engine.broadcast_device == "cuda"))},
         "engines": {name: ActorSlot(home, gpus) for name, home in engines.items()},
+        "judges": {name: ActorSlot(home, judge_gpus(config)) for name, home in judges.items()},
         "workers": {name: ActorSlot(home) for name, home in workers.items()},
     }
 

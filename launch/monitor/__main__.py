@@ -16,16 +16,19 @@ from pydantic import Field
 
 from launch.monitor.run_state.store import RunStore
 from launch.monitor.run_state.view import encode_run_view, with_status
+from launch.monitor.web.access import TOKEN_VARIABLE
 from launch.monitor.web.app import create_monitor_app
 from protocol.cli.arguments import CommandArguments, Flag, JsonFlag, Port, option
 from protocol.cli.command import Command
-from protocol.cli.output import JsonOutput
+from protocol.cli.output import JsonOutput, output_console
 from protocol.errors import UserError
 from protocol.processes.loopback import is_loopback
 from protocol.run_directory.run_arguments import RunPath
 from protocol.run_directory.run_status import read_run_status
+from sandbox.http.connections import OpenConnections
+from sandbox.http.serving import bind_listener
+from sandbox.http.uvicorn_connections import server_config
 
-TOKEN = "LONGSHORE_MONITOR_TOKEN"  # noqa: S105  the variable's name
 _LOOPBACK = "127.0.0.1"
 _LIGHT = (";7", ";15")
 """Suffixes of ``COLORFGBG`` that mean a light background."""
@@ -42,7 +45,8 @@ class MonitorArguments(CommandArguments):
 
     run: RunPath
     host: Annotated[str, option("HOST")] = _LOOPBACK
-    """Address to listen on; beyond loopback the printed address has a token: LONGSHORE_MONITOR_TOKEN, or a new one."""
+    """Address to listen on; the printed address has the token in LONGSHORE_MONITOR_TOKEN, beyond loopback else a new
+    one."""
     port: Port = 0
     """Port to listen on; 0 for a free one."""
     tui: Flag = False
@@ -82,27 +86,12 @@ def _show(run_dir: Path) -> None:
 
 
 def _serve(run_dir: Path, host: str, port: int) -> None:
-    token = "" if is_loopback(host) else os.environ.get(TOKEN) or secrets.token_urlsafe(24)
+    token = os.environ.get(TOKEN_VARIABLE, "") or ("" if is_loopback(host) else secrets.token_urlsafe(24))
     app = create_monitor_app(run_dir, token)
-    listener = _listener(host, port)
-    print(_address(host, listener.getsockname()[1], token), flush=True)
-    config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1, lifespan="on")
+    listener = bind_listener(host, port)
+    output_console().print(_address(host, listener.getsockname()[1], token))
+    config = server_config(app, OpenConnections(), timeout_graceful_shutdown=1, lifespan="on")
     uvicorn.Server(config).run(sockets=[listener])
-
-
-def _listener(host: str, port: int) -> socket.socket:
-    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-        listener.listen(128)
-    except OSError as error:
-        listener.close()
-        raise UserError(
-            f"cannot listen on port {port} of {host} ({error.strerror}): leave --port out for a free port, and --host "
-            "for loopback"
-        ) from error
-    return listener
 
 
 def _address(host: str, port: int, token: str) -> str:

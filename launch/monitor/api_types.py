@@ -41,6 +41,10 @@ class TokenUse(StrEnum):
     """Sampled, and masked because it was older than the staleness bound."""
     DROPPED = "dropped"
     """Sampled, in a trajectory that was dropped."""
+    AUXILIARY = "auxiliary"
+    """Sampled for a harness's request beside its work, and without loss."""
+    DISCARDED = "discarded"
+    """Sampled in a reply that a harness threw away and asked for again, and without loss."""
     UNTRAINED = "untrained"
     """Sampled, and without loss for an unrecorded reason."""
     CLIP_HIGH = "clip_high"
@@ -240,7 +244,7 @@ class TurnView:
     kind: str
     """``prompt``, ``model`` or ``observation``."""
     index: int
-    """Number of the model's turn, from 0 over all segments; −1 for other turns."""
+    """Number of the model's turn, from 0 in the order in which replies ended; −1 for other turns."""
     start: int
     end: int
     text: str
@@ -249,6 +253,8 @@ class TurnView:
     tool: str
     exit_code: int | None
     ms: float
+    role: str
+    """``auxiliary`` or ``discarded`` if a harness's reply is not the agent's work, else empty."""
     malformed: bool
     mixed_prefix: bool
     cuts: int
@@ -266,6 +272,8 @@ class TurnView:
     """Start of the turn in the recording, in seconds."""
     recording_offset: int | None
     """Start of the turn in the recording's file, in bytes."""
+    pictures: list[int]
+    """Numbers of the pictures of what a browser showed after the turn's actions, or at first."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,11 +102,14 @@ class ProgressLog:
         """Start of the last printed phase, and the number of fifths of it that were done."""
         self._step = 0
         self._ended = False
+        self._images = -1
+        """Number of fifths of the tasks' images that were ready at the last line about them."""
         self._evaluations: set[str] = set()
         self._notices: set[tuple[float, str]] = set()
 
     def new_lines(self, view: RunView) -> list[str]:
-        """Return lines for what is new: the page's address, phases, steps, evaluations, problems, an early end."""
+        """Return lines for what is new: the page's address, phases, images, steps, evaluations, problems, an early
+        end."""
         lines: list[str] = []
         since = view.run.last_start_at
         if self._phases == 0.0 and view.phases and view.run.url:
@@ -124,6 +127,8 @@ class ProgressLog:
                 self._phases = span.since
                 detail = f": {span.detail}" if span.detail else ""
                 timed.append((span.since, f"{humanize_name(span.name)}{detail}"))
+        if (images := self._new_images(view)) is not None:
+            timed.append((view.last_event_at or 0.0, images))
         if view.step > self._step and (t := view.latest.get("t", 0.0)) > since:
             timed += [(t, line) for line in (*format_missed_steps(view, self._step), format_step_line(view))]
         self._step = view.step
@@ -139,6 +144,14 @@ class ProgressLog:
             self._ended = True
             lines.append(f"{view.status}: {view.run.reason}" if view.run.reason else view.status.value)
         return lines
+
+    def _new_images(self, view: RunView) -> str | None:
+        """Return a line for another fifth of the tasks whose images are ready or have failed."""
+        counts = view.images
+        if counts is None or (fifths := _PHASE_LINES * (counts.ready + counts.failed) // counts.tasks) == self._images:
+            return None
+        self._images = fifths
+        return str(counts)
 
     def _new_part(self, view: RunView) -> str | None:
         """Return a line for another fifth of a phase without optimizer steps."""
@@ -209,7 +222,7 @@ def render_panel(view: RunView) -> RenderableType:
     )
     facts.add_row(
         _fact("engine pause", _pause(view), ""),
-        _fact("sandboxes live", str(view.sandboxes.live), f"{view.sandboxes.waiting} waiting"),
+        _fact("sandboxes live", str(view.sandboxes.live), _sandbox_note(view)),
         _fact("tokens trained", f"{view.tokens.trained:,}", f"{view.tokens.masked:,} masked"),
         _fact("episodes dropped", f"{_dropped(view):,}", f"{view.totals.acknowledged:,} acknowledged"),
     )
@@ -266,6 +279,13 @@ def _fact(label: str, value: str, extra: str) -> Text:
     return Text.assemble(
         (label + "\n", "dim"), (value, "bold"), ("  " + extra, "dim" if extra[:1] not in TICKS else _ACCENT), "\n"
     )
+
+
+def _sandbox_note(view: RunView) -> str:
+    images = view.images
+    if images is not None and images.pending:
+        return f"images {images.ready} of {images.tasks}"
+    return f"{view.sandboxes.waiting} waiting"
 
 
 def _trend(view: RunView, name: str) -> str:

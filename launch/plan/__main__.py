@@ -6,12 +6,13 @@ runs/ID``) or assumed (``--scenario``).  A plan from a run's own trace is within
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from launch.config import RunConfig, load_recipe
+from launch.config import RunConfig
 from launch.config.command_line import (
     DEFAULT_RECIPE,
     ModelFolder,
@@ -20,6 +21,7 @@ from launch.config.command_line import (
     format_model_overrides,
     key_overrides,
 )
+from launch.config.recipe_environment import load_recipe_in
 from launch.data.demo.model import CONTEXT_TOKENS
 from launch.doctor.requirements import count_gpus
 from launch.plan.forecast import (
@@ -31,6 +33,7 @@ from launch.plan.forecast import (
     forecast_run,
     max_episodes,
 )
+from launch.plan.judge_memory import find_judge_problems, judge_memory
 from launch.plan.memory import engine_memory, learner_memory, read_model_shape
 from launch.plan.memory_fit import find_memory_problems
 from launch.plan.plan_table import forecast_lines, memory_lines, needs_lines
@@ -81,8 +84,11 @@ def run(given: PlanArguments, out: JsonOutput) -> int:
     config = _load_config(given)
     device = int(given.gpu_gb * (1 << 30)) if count_gpus(config) else None
     shape = read_model_shape(config.model, CONTEXT_TOKENS)
-    memories = (learner_memory(shape, config), engine_memory(shape, config, device))
-    problems = [*find_memory_problems(shape, config, *memories, device)]
+    learner, engine = learner_memory(shape, config), engine_memory(shape, config, device)
+    memories, problems = [learner, engine], [*find_memory_problems(shape, config, learner, engine, device)]
+    if (judge := judge_memory(config, device)) is not None:
+        memories.append(judge)
+        problems += find_judge_problems(config, judge, device)
     basis = _basis(given, config)
     console = output_console()
     for line in (*memory_lines(memories, device), *problems):
@@ -112,7 +118,10 @@ def run(given: PlanArguments, out: JsonOutput) -> int:
 
 def _load_config(given: PlanArguments) -> RunConfig:
     values = [*key_overrides(given), *format_model_overrides(given.model)]
-    return load_recipe(given.recipe, [*values, *given.overrides])
+    config, remarks = load_recipe_in(os.environ, given.recipe, [*values, *given.overrides])
+    for remark in remarks:
+        output_console().print(f"remark: {remark}")
+    return config
 
 
 def _basis(given: PlanArguments, config: RunConfig) -> ForecastBasis | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from actors.engines.settings import EngineSettings
 from launch.config import RunConfig
 from launch.settings.data import ModelSettings
 from learner.models.qwen import QWEN_FAMILIES, QwenConfig, padded_vocabulary, read_qwen_config
@@ -178,28 +179,38 @@ def engine_memory(shape: QwenConfig, config: RunConfig, device_bytes: int | None
     The engine takes ``engine.mem_fraction_static`` of the GPU; its KV cache gets the rest of that after the weights, up
     to ``engine.max_total_tokens``."""
     engine = config.engine
-    weights = shape.count_parameters() * _width(engine.dtype) // engine.tp
+    weights = engine_weights(shape.count_parameters(), engine, engine.tp)
     each = kv_bytes_per_token(shape, engine.dtype, engine.tp)
     wanted = engine.max_total_tokens * each
     cuda = engine.device == "cuda" and device_bytes is not None
-    room = max(0, int(engine.mem_fraction_static * device_bytes) - weights) if cuda and device_bytes else wanted
+    room = engine_room(weights, engine, device_bytes) if cuda and device_bytes else wanted
     kv = min(wanted, room)
     why = f"{engine.max_total_tokens:,} tokens of {each:,} bytes"
     if kv < wanted:
         why = f"{kv // each:,} tokens of {each:,} bytes, and engine.max_total_tokens = {engine.max_total_tokens:,}"
-    gpus = f", over {engine.tp} GPUs" if engine.tp > 1 else ""
-    parts = [
-        MemoryPart("weights", weights, f"{shape.count_parameters():,} parameters in {engine.dtype}{gpus}"),
-        MemoryPart("kv_cache", kv, why),
-    ]
+    parts = [weights, MemoryPart("kv_cache", kv, why)]
     if cuda and device_bytes:
-        rest = int((1 - engine.mem_fraction_static) * device_bytes)
-        parts.append(
-            MemoryPart(
-                "engine",
-                rest,
-                f"activations and CUDA graphs: 1 − mem_fraction_static = {1 - engine.mem_fraction_static:g}",
-            )
-        )
+        parts.append(engine_rest(engine, device_bytes))
     count = engine.count * engine.tp
     return ProcessMemory("engine GPU" if cuda else "engine", count, tuple(parts), sum(part.bytes for part in parts))
+
+
+def engine_weights(parameters: int, engine: EngineSettings, tp: int) -> MemoryPart:
+    """Return the weights of an engine on each of its ``tp`` GPUs."""
+    gpus = f", over {tp} GPUs" if tp > 1 else ""
+    return MemoryPart(
+        "weights", parameters * engine.item_bytes // tp, f"{parameters:,} parameters in {engine.dtype}{gpus}"
+    )
+
+
+def engine_room(weights: MemoryPart, engine: EngineSettings, device_bytes: int) -> int:
+    """Return the bytes of a GPU that an engine has for its KV cache."""
+    return max(0, int(engine.mem_fraction_static * device_bytes) - weights.bytes)
+
+
+def engine_rest(engine: EngineSettings, device_bytes: int) -> MemoryPart:
+    """Return what an engine leaves of a GPU for its work."""
+    share = 1 - engine.mem_fraction_static
+    return MemoryPart(
+        "engine", int(share * device_bytes), f"activations and CUDA graphs: 1 − mem_fraction_static = {share:g}"
+    )

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-import sys
 from collections.abc import Coroutine
 from types import FrameType
 
 from protocol.cli.exit_codes import EXIT_INTERRUPTED
-from protocol.cli.output import JsonOutput
+from protocol.cli.output import JsonOutput, error_console
 from protocol.events import JsonValue
 
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -36,7 +35,9 @@ async def run_interruptible(
             signal.signal(number, _stop_at_once)
         task.cancel()
         with contextlib.suppress(OSError):  # an interrupt ends the reader too: `… 2>&1 | tee log`
-            sys.stderr.write(f"\nstopping; press Ctrl-C again to stop at once. To continue later: {resume_command}\n")
+            error_console().print(
+                f"\nstopping; press Ctrl-C again to stop at once. To continue later: {resume_command}"
+            )
 
     for number in _STOP_SIGNALS:
         loop.add_signal_handler(number, stop)

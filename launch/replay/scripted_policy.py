@@ -19,7 +19,7 @@ from actors.rollout.observer import EpisodeObserver
 from actors.rollout.policy import ContextFullError, PolicyCompletion
 from actors.rollout.settings import EpisodeSettings
 from actors.rollout.terminal import EpisodeGrade, EpisodeTerminal, ToolCallResult
-from actors.tokens.chat_format import ChatMessage
+from actors.tokens.chat_messages import ChatMessage
 from actors.tokens.segment_tree import ObservationSource
 from launch.trajectory_reader.recorded_trajectory import RecordedTrajectory, TrajectoryOrigin, read_reply
 from protocol.evaluation import AttemptUsage, AttemptVerdict
@@ -133,8 +133,8 @@ class _LimitedTerminal:
         self.script.count_call()
         return await self.terminal.call(name, arguments, on_output)
 
-    async def grade(self) -> EpisodeGrade:
-        return await self.terminal.grade()
+    async def grade(self, last_reply: str) -> EpisodeGrade:
+        return await self.terminal.grade(last_reply)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,10 +145,10 @@ class ReplayEpisode:
     agent_loop: AgentLoop
     recorded_verdict: AttemptVerdict
 
-    async def run(self) -> EpisodeStatus:
+    async def play(self, task: Task) -> EpisodeStatus:
         status = EpisodeStatus.COMPLETED
         with contextlib.suppress(_NothingMoreRan):
-            status = await self.agent_loop.run()
+            status = await self.agent_loop.play(replace(task, agent_timeout_s=math.inf))
         return (
             self.recorded_verdict.status
             if self.recorded_verdict.status is not EpisodeStatus.SANDBOX_DESTROYED
@@ -179,7 +179,6 @@ class ReplayEpisode:
 def create_replay_episode(
     recorded: RecordedTrajectory,
     origin: TrajectoryOrigin,
-    task: Task,
     terminal: EpisodeTerminal,
     *,
     recorded_verdict: AttemptVerdict,
@@ -189,9 +188,8 @@ def create_replay_episode(
     """Create a replay of ``recorded``, whose verdict was ``recorded_verdict``."""
     script = ScriptedPolicy(recorded, origin.agent, origin.shorten)
     untimed_settings = settings.model_copy(update={"time_limit_s": math.inf, "max_turns": len(recorded.replies) + 1})
-    untimed_task = replace(task, agent_timeout_s=math.inf)
     limited = _LimitedTerminal(terminal, script)
-    agent_loop = AgentLoop(untimed_task, origin.agent, script, limited, untimed_settings, observer)
+    agent_loop = AgentLoop(origin.agent, lambda _: script, limited, untimed_settings, observer)
     return ReplayEpisode(script, agent_loop, recorded_verdict)
 
 

@@ -24,7 +24,7 @@ from launch.run_records.config_changes import read_changes
 from launch.run_records.retunable_keys import LEARNING_RATE_KEY
 from launch.run_records.stored_config import config_tables, load_stored_config
 from launch.settings.checkpoint import RetentionSettings
-from launch.training.recovery import REFERENCE_FOLDER
+from launch.training.recovery import reference_folder
 from learner.rank import LearnerRank
 from protocol.errors import UserError
 from protocol.run_directory.layout import CONFIG_FILE, NoSuchRunError, start_folder
@@ -82,7 +82,7 @@ def replay_training(run_dir: Path, overrides: Sequence[str] = ()) -> TrainingRep
         rank.setup()
         rank.load(str(state))
         if config.kl.coefficient:
-            rank.freeze_reference(str(run_dir / REFERENCE_FOLDER), False)
+            rank.freeze_reference(str(reference_folder(config.kl, run_dir)), False)
         return rank
 
     with closing(rank_of(last.manifest.start_number, last.learner)) as rank:

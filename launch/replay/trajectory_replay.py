@@ -28,6 +28,7 @@ from launch.run_records.run_directory import RunDirectory
 from launch.trajectory_reader.run_source import RunTrajectories
 from launch.trajectory_reader.trajectory_lookup import FoundTrajectory
 from protocol.cli.command import typed_command
+from protocol.cli.output import error_console
 from protocol.errors import UserError
 from protocol.evaluation import AttemptId, AttemptRecord, AttemptVerdict
 from protocol.events import JsonValue
@@ -60,6 +61,8 @@ def prepare_subject(found: FoundTrajectory) -> ReplaySubject:
             f"{recorded.name} has no verdict to compare with, as the infrastructure failed it: name another one"
         )
     task = _task(found)
+    if task.steps:
+        raise UserError(f"{recorded.name} is of a task of several steps, which are not replayed: name another one")
     config, verdict = found.source.origin.config, recorded.verdict
     if config.judge.enabled and config.judge.target is RewardTarget.TOTAL:
         verdict = replace(verdict, reward=verdict.reward - verdict.parts.get("judge", 0.0))
@@ -78,10 +81,10 @@ async def replay_trajectory(subject: ReplaySubject, times: int, concurrency: int
         del agent
 
         def solve(task: Task, attempt: AttemptId, terminal: SandboxTerminal, observer: EpisodeObserver) -> SolverRun:
+            del task
             episodes[attempt] = create_replay_episode(
                 recorded,
                 origin,
-                task,
                 terminal,
                 recorded_verdict=subject.recorded_verdict,
                 observer=observer,
@@ -100,7 +103,8 @@ async def replay_trajectory(subject: ReplaySubject, times: int, concurrency: int
         async with open_evaluation_context(
             _local_config(origin.config), directory, min(concurrency, times), open_solver
         ) as context:
-            await run_attempts(attempts, {subject.task.id: subject.task}, context, concurrency, on_record)
+            tasks = {subject.task.id: subject.task}
+            await run_attempts(attempts, tasks, context, concurrency, on_record, console=error_console())
     return ReplayComparison(
         subject.recorded_verdict,
         tuple(_replay_attempt(records[attempt], episodes.get(attempt)) for attempt in attempts),

@@ -6,25 +6,29 @@ checked, and ``--set`` can say all of it.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Annotated, Self
 
 from pydantic import model_validator
 
-from launch.config import RunConfig, load_recipe
+from launch.config import RunConfig
 from launch.config.command_line import (
     DEFAULT_RECIPE,
     ModelFolder,
     NodeCount,
+    PublishedAgent,
     RecipeName,
     Resume,
     RunName,
     config_key,
+    format_agent_overrides,
     format_model_overrides,
     key_overrides,
     require_nonempty,
     run_to_resume,
 )
+from launch.config.recipe_environment import RecipeInEnvironment, load_recipe_in
 from launch.settings.run import NegativeControl
 from protocol.cli.arguments import CommandArguments, Flag, JsonFlag, Overrides, one_of, option, parse_arguments
 from protocol.errors import UserError
@@ -48,6 +52,7 @@ class ClusterArguments(CommandArguments):
     ] = None
     task_ids: Annotated[str | None, option("IDS"), config_key("data.task_ids")] = None
     model: ModelFolder = None
+    agent: PublishedAgent = None
     run_id: RunName = None
     resume: Resume = None
     overrides: Overrides = ()
@@ -98,11 +103,16 @@ class ClusterArguments(CommandArguments):
     def config_overrides(self) -> tuple[str, ...]:
         """Return ``section.key=value`` for every option that is a key, in the order in which the last one counts."""
         monitor = ["monitor.enabled=false"] if self.no_monitor else []
-        return (*key_overrides(self), *format_model_overrides(self.model), *monitor, *self.overrides)
+        shared = (*format_model_overrides(self.model), *format_agent_overrides(self.agent))
+        return (*key_overrides(self), *shared, *monitor, *self.overrides)
 
     def load_config(self) -> RunConfig:
         """Return the configuration of a new run.  Raises ConfigError or RecipeError."""
-        return load_recipe(self.recipe_name, self.config_overrides())
+        return self.load_in_environment().config
+
+    def load_in_environment(self) -> RecipeInEnvironment:
+        """Do the same, with remarks about the environment variables that the recipe reads."""
+        return load_recipe_in(os.environ, self.recipe_name, self.config_overrides())
 
 
 def parse_cluster_arguments(words: Sequence[str]) -> ClusterArguments:

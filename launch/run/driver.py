@@ -22,7 +22,7 @@ from launch.control.scheduler_state import SchedulerStateSender
 from launch.data.preparation import PreparedRun, prepare_run
 from launch.evaluation.held_out.held_out_evaluations import HeldOutEvaluations
 from launch.processes.background_tasks import background_services
-from launch.run.docker_leaks import count_leaks, take_inventory
+from launch.run.docker_leaks import find_leaks, take_inventory
 from launch.run.ending import end_process_if_cluster_lost, report_end
 from launch.run.first_weights import start_engines, start_engines_and_warm_up
 from launch.run.nodes import RunNodes, run_nodes
@@ -53,15 +53,20 @@ class Driver:
         """Run from the start or from the newest checkpoint, and return the summary.  Cancelling it stops the run in
         order."""
         run, started_at = self._run, time.monotonic()
-        inventory_before = await take_inventory(run.directory.run_id)
+        inventory_before = await take_inventory()
         async with serve_monitor(run) as url:
             run.report_started(url)
             async with export_progress(run):
                 with report_end(run):
                     async with run_nodes(run, self._temporary, has_docker=inventory_before is not None) as nodes:
                         outcome = await self._run_phases(nodes, resume=resume)
-        leaked = await count_leaks(inventory_before, run.directory.run_id)
-        return make_summary(run, outcome, seconds=time.monotonic() - started_at, leaked=leaked)
+        leaks = await find_leaks(inventory_before, run.directory.run_id)
+        if leaks.of_others:
+            run.console.print(
+                f"remark: during the run {len(leaks.of_others)} containers, networks or volumes without a run's label "
+                "appeared on the Docker engine: they are others' and do not count"
+            )
+        return make_summary(run, outcome, seconds=time.monotonic() - started_at, leaks=leaks)
 
     def write_results(self, summary: dict[str, JsonValue]) -> None:
         """Write the summary and the report."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,10 @@ class EventCounts:
     """Counts of a run's events, for its summary."""
 
     episodes_finished: int = 0
+    isolation: Counter[str] = field(default_factory=Counter[str])
+    """Number of graded episodes by whose programs ran their tests, evaluations included."""
+    suspicious: int = 0
+    """Number of episodes with signs of cheating."""
     infra_failures: int = 0
     failure_rates: list[tuple[int, list[float]]] = field(default_factory=list[tuple[int, list[float]]])
     """(attempts, share that infrastructure failed in each tenth by duration), as the scheduler reported them."""
@@ -54,9 +59,13 @@ class EventCounts:
     def observe(self, event: dict[str, JsonValue]) -> None:
         """Count one event; those of one writer come in their order."""
         self._observe_writer(event)
+        if isolation := event.get("isolation"):
+            self.isolation[str(isolation)] += 1
         match event["kind"]:
             case "episode.finished" if is_training_trajectory(str(event["trajectory"])):
                 self.episodes_finished += 1
+            case "episode.suspicious":
+                self.suspicious += 1
             case "trajectory.stored":
                 self.spanning_versions += event["versions_min"] != event["versions_max"]
             case "episode.failed" if is_training_trajectory(str(event["trajectory"])):

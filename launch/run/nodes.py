@@ -44,7 +44,8 @@ async def _local_nodes(run: RunContext, temporary: Path, has_docker: bool) -> As
     if count > 1:
         run.console.print(f"no --address: {count} Ray nodes are simulated on this machine")
     async with start_local_nodes(count, temporary) as nodes:
-        yield RunNodes(nodes, ClusterContext(tuple(ray_head_processes(temporary)), has_docker=has_docker))
+        own = tuple(ray_head_processes(temporary))
+        yield RunNodes(nodes, ClusterContext(own, has_docker=has_docker, private_folder=temporary))
 
 
 @asynccontextmanager

@@ -9,12 +9,15 @@ import importlib.util
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
-from actors.agents.registry import make_agent
+from actors.agents.registry import load_call_format, make_agent, require_readable_replies
+from actors.agents.settings import CallFormatKind, HistoryMode
 from actors.engines.server.process import RESERVED_TOKENS
 from actors.rewards.settings import make_reward_spec
 from actors.tokens.chat_format import load_chat_format
+from launch.actor_group.specs.judge_spec import check_judge_model
 from launch.actor_group.specs.sandbox_providers import check_provider
 from launch.config import RunConfig
 from launch.data.demo.model import CONTEXT_TOKENS
@@ -43,6 +46,8 @@ def list_recipe_checks(config: RunConfig) -> tuple[Callable[[], object], ...]:
     return (
         lambda: _check_policy(config),
         lambda: make_reward_spec(config.rollout, config.reward, config.judge),
+        lambda: check_judge_model(config),
+        lambda: check_reference(config),
         lambda: check_sources(config.warm_start.data) if config.warm_start.enabled else None,
         lambda: training_families(config.data.held_out_family) if config.data.generated else load_usable_tasks(config),
         lambda: check_memory_saver(config),
@@ -59,7 +64,11 @@ def _check_policy(config: RunConfig) -> None:
     if model is not None:
         require_model_files(model)
         check_parallel_layout(model, config.learner)
-        load_chat_format(str(model), agent.offered_tools, thinking=config.agent.thinking.template_argument)
+        load_call_format(config.agent, str(model))
+        chat = load_chat_format(str(model), agent.offered_tools, thinking=config.agent.thinking.template_argument)
+        require_readable_replies(config.agent, chat.tokenizer)
+        if config.agent.format is CallFormatKind.AUTO and config.agent.history is not HistoryMode.WHOLE:
+            chat.check_text_history()
     check_context(config)
 
 
@@ -77,6 +86,25 @@ def check_parallel_layout(model: Path, learner: TrainerSettings) -> None:
         raise UserError(
             f"learner.pp = {pp} does not divide the {layers} layers of {model}: set it to one of "
             f"{', '.join(str(size) for size in range(1, layers + 1) if layers % size == 0)}"
+        )
+
+
+def check_reference(config: RunConfig) -> None:
+    """Raise UserError unless the folder of the KL penalty's reference, if there is one, holds a model of the trained
+    model's shape."""
+    folder, model = config.kl.reference, config.model.path
+    if folder is None or model is None:
+        return
+    try:
+        trained, reference = asdict(read_qwen_config(model)), asdict(read_qwen_config(folder))
+    except UserError as error:
+        raise UserError(f"kl.reference = '{folder}' cannot be compared with {model}: {error}") from error
+    differing = [name for name in trained if name != "max_position_embeddings" and reference[name] != trained[name]]
+    if differing or not any(folder.glob("*.safetensors")):
+        what = f"has another {', '.join(differing)} than {model}" if differing else "has no *.safetensors"
+        raise UserError(
+            f"kl.reference = '{folder}' {what}: name a Hugging Face folder with the trained model's shape, or leave it "
+            "out, and the reference is the weights with which the run begins"
         )
 
 

@@ -10,6 +10,7 @@ import orjson
 from launch.control.step_hooks import StopReason
 from launch.evaluation.held_out.held_out_evaluations import EvaluationResults
 from launch.monitor.reports.run_report import write_run_report
+from launch.run.docker_leaks import RunLeaks
 from launch.run.ending import raise_if_disk_full
 from launch.run.summary import SummaryFacts, list_failed_checks, summarise_run
 from launch.run_records.metrics_log import read_metrics
@@ -29,9 +30,8 @@ class RunOutcome:
     stop_reason: StopReason | None
 
 
-def make_summary(run: RunContext, outcome: RunOutcome, *, seconds: float, leaked: int) -> dict[str, JsonValue]:
-    """Return the summary, with ``ok`` and the checks that failed.  ``leaked`` counts Docker objects that were left
-    behind."""
+def make_summary(run: RunContext, outcome: RunOutcome, *, seconds: float, leaks: RunLeaks) -> dict[str, JsonValue]:
+    """Return the summary, with ``ok`` and the checks that failed."""
     config, evaluations = run.config, outcome.evaluations
     facts = SummaryFacts(
         recipe=config.run.name,
@@ -47,7 +47,8 @@ def make_summary(run: RunContext, outcome: RunOutcome, *, seconds: float, leaked
         best=evaluations.best,
         held_out_families=run.held_out_families,
         accounting=outcome.accounting,
-        leaked=leaked,
+        leaked=len(leaks.of_run),
+        leak_removal=leaks.removal,
         finished=True,
         ending=outcome.stop_reason.value if outcome.stop_reason is not None else "",
     )

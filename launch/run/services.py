@@ -29,12 +29,16 @@ from protocol.cli.output import display_path
 
 @asynccontextmanager
 async def serve_monitor(run: RunContext) -> AsyncGenerator[str]:
-    """Serve the live page and yield its address; empty without a page."""
+    """Serve the live page and yield its address without the token, which only the console shows; empty without a
+    page."""
     if not run.config.monitor.enabled:
         yield ""
         return
     path, log = run.directory.path, run.directory.logs / "monitor.log"
-    async with run_monitor_process(path, port=run.config.monitor.port, log=log) as url:
+    async with run_monitor_process(path, port=run.config.monitor.port, log=log) as link:
+        url, has_token, _ = link.partition("?")
+        if has_token:
+            run.console.print(f"the live monitor, with its token: {link}")
         if not url:
             again = f"longshore monitor {display_path(path)}"
             run.console.print(f"no live monitor ({display_path(log)} says why); the run continues without it: {again}")
@@ -82,7 +86,7 @@ def watch_services(
         execute=_control_actions(run, actors, training).execute,
         run_started_at=started_at,
     )
-    return [control.serve(), stall_detector.watch(), alert_watch.watch()]
+    return [control.serve(), stall_detector.watch(), alert_watch.watch(), run.events.emit_loop_lag()]
 
 
 def _control_actions(run: RunContext, actors: ActorGroup, training: Training) -> ControlActions:

@@ -43,6 +43,8 @@ class SummaryFacts:
     leaked: int
     finished: bool
     """Whether the run reached its last step or a stop condition."""
+    leak_removal: str = ""
+    """Commands that remove what was left behind."""
     ending: str = ""
     """Why training ended: :class:`launch.control.step_hooks.StopReason`."""
     online_evaluations: Sequence[OnlineEvaluationResult] = ()
@@ -85,6 +87,7 @@ def summarise_run(run_dir: Path, facts: SummaryFacts) -> dict[str, JsonValue]:
             "blocked_s": round(sum(ms for _, ms in counts.colocation_pauses) / 1000, 3),
             "blocked_share": round(counts.paused_share(counts.colocation_pauses), 6),
         },
+        "grading": {"isolation": dict(counts.isolation), "suspicious": counts.suspicious},
         "sandbox": {"started": counts.sandboxes, "leaked": facts.leaked},
         "tokens_per_s": {
             "sampled": round(_total(steps, "engine_tokens") / _seconds(steps), 1),
@@ -107,6 +110,8 @@ def _trajectories(
         "masked_tokens": round(_total(steps, "masked_tokens")),
         "mixed_prefix_turns": round(_total(steps, "mixed_prefix_turns")),
         "server_switched_turns": round(_total(steps, "server_switched_turns")),
+        "auxiliary_turns": round(_total(steps, "auxiliary_turns")),
+        "discarded_turns": round(_total(steps, "discarded_turns")),
         "superseded": accounting.superseded,
         "spanning_versions": counts.spanning_versions,
         "infra_failures": counts.infra_failures,
@@ -130,7 +135,10 @@ def list_failed_checks(facts: SummaryFacts, steps: Sequence[Mapping[str, float]]
     trained, stalest = round(_total(steps, "trained_trajectories")), _largest(steps, "staleness_max")
     checks = (
         (facts.finished, "the run did not reach its end"),
-        (facts.leaked == 0, f"{facts.leaked} containers, networks, volumes or copies were left behind"),
+        (
+            facts.leaked == 0,
+            f"{facts.leaked} containers, networks, volumes or copies were left behind: {facts.leak_removal}",
+        ),
         (
             trained == facts.accounting.trained,
             f"the learner trained {trained} trajectories, the journal has {facts.accounting.trained} as trained",

@@ -83,6 +83,7 @@ async def start_training(
             online_evaluation=evaluation,
             step_hooks=step_hooks,
             sampled_tokens=actors.engines.sampled_tokens,
+            judge_tokens=actors.engines.judge_tokens,
             events=run.events,
         ),
         weight_sync=weight_sync,
@@ -106,9 +107,11 @@ def build_training_loop(
     online_evaluation: EvaluationHooks,
     step_hooks: StepHooks,
     sampled_tokens: Callable[[], Awaitable[int]],
+    judge_tokens: Callable[[], Awaitable[int | None]],
     events: EventLog,
 ) -> TrainingLoop:
-    """Build the loop and its parts around ``learner``.  ``sampled_tokens`` returns what the engines have sampled."""
+    """Build the loop and its parts around ``learner``.  ``sampled_tokens`` returns what the engines have sampled,
+    ``judge_tokens`` what those of the run's own judge have."""
     activity = ActivityLog(state.run_dir, "learner", "learner")
     recorder = StepRecorder(
         run_dir=state.run_dir,
@@ -119,6 +122,7 @@ def build_training_loop(
         parity=parity,
         online_evaluation=online_evaluation,
         sampled_tokens=sampled_tokens,
+        judge_tokens=judge_tokens,
     )
     writer = StateWriter(
         state=state,

@@ -61,6 +61,8 @@ class MetricsLog:
         if rewards:
             line["reward_mean"] = round(sum(rewards) / len(rewards), 6)
             line["pass_rate"] = round(facts.passed / len(rewards), 6)
+        if facts.judge_tokens is not None:
+            line["judge_tokens"] = facts.judge_tokens
         if facts.parity is not None:
             line["parity_check_k3"], line["parity_check_tokens"] = facts.parity.rounded_k3, facts.parity.tokens
         if facts.evaluated_step is not None:

@@ -45,8 +45,11 @@ class RunDirectory:
         self._lock_fd = lock_fd
 
     @classmethod
-    def create(cls, parent: Path, name: str, run_id: str | None = None, *, now: float | None = None) -> RunDirectory:
-        """Make a new run's directory, by default ``<name>-<start time>``, and open it.  Raises RunDirectoryError."""
+    def create(
+        cls, parent: Path, name: str, run_id: str | None = None, *, shared: bool = False, now: float | None = None
+    ) -> RunDirectory:
+        """Make a new run's directory, by default ``<name>-<start time>``, and open it; only with ``shared`` can other
+        accounts of the machine enter it.  Raises RunDirectoryError."""
         if run_id is not None:
             require_new_run(parent, run_id)
         started = time.strftime("%Y%m%d-%H%M%S", time.localtime(now))
@@ -54,7 +57,7 @@ class RunDirectory:
         for count in range(1, 1000):
             path = parent / (base if count == 1 else f"{base}-{count}")
             try:
-                path.mkdir(parents=True)
+                path.mkdir(0o777 if shared else 0o700, parents=True)
             except FileExistsError:
                 if run_id is None:
                     continue

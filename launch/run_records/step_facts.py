@@ -61,6 +61,8 @@ class StepFacts:
     """Account of the batch's tokens: trained, masked or dropped."""
     dropped_tokens: TokensByLength = field(default_factory=dict[str, dict[str, int]])
     """Tokens of trajectories that were dropped since the last step, by reason and length."""
+    judge_tokens: int | None = None
+    """Tokens that the engines of the run's own judge sampled since the last step; None without one."""
     parity: LogprobParity | None = None
     """Result of a parity check since the last step, of the weights that this step started from."""
     evaluated_step: int | None = None

@@ -78,6 +78,7 @@ _FIXED = (
     *("agent.kind", "agent.options", "agent.system_prompt", "agent.prompt", "agent.tools", "agent.toolset"),
     *("agent.thinking", "agent.history", "agent.history_head", "agent.done_text"),
     *("agent.context_tokens", "agent.harness"),
+    "kl.reference",
     "agent.temperature",  # of the log-probabilities in the journal
     "staleness.max_staleness",  # the bound that the trained tokens are held against
     "evaluation.tasks_per_family",  # which tasks of a folder are not trained

@@ -126,16 +126,17 @@ class DataSettings(CurriculumSettings):
     kind: str = DataKind.GENERATED
     """Source of the tasks: ``generated`` from the seed, a ``dataset`` whose format is detected, or the name of a format
     with which ``path`` is read: ``terminal_bench``, ``harbor``, ``openclaw``, ``openclaw_messages``, ``miles``,
-    ``swe_synth``, ``code``, or one that a package adds (docs/plugins.md)."""
+    ``swe_synth``, ``swe_bug``, ``liveweb``, ``code``, or one that a package adds (docs/plugins.md)."""
     path: Path | None = None
-    """Folder of task folders, file of rows, or, with ``label``, a ``datasets.toml``."""
+    """Folder of task folders, file of rows, or, with ``label``, a ``datasets.toml``; ``hf:ORG/NAME`` for a data set of
+    the Hugging Face hub, with ``@REVISION`` and ``:FILES``, a glob, if others than its training files are wanted."""
     label: str = ""
     """Label of a data set in the ``datasets.toml`` at ``path``, with ``kind = "dataset"``."""
     root: Path | None = None
     """Folder that relative paths in rows start from; without it the folder of the rows."""
     task_ids: CommaList = ()
-    """Tasks of ``data.path`` to use: ids, numbers that ids end with, and ranges of them, for example
-    ``101-110,fix-git``.  Empty for all."""
+    """Tasks of ``data.path`` to use: ids, numbers that ids end with, ranges of them, and ``KEY=GLOB`` of what tasks say
+    about themselves, for example ``101-110,fix-git,difficulty=easy``.  Empty for all."""
     held_out_ids: CommaList = ()
     """Tasks to hold out, named as in ``task_ids`` and whether or not that includes them; all others are trained.  Empty
     for a fifth, at most ``evaluation.tasks_per_family`` of each family."""

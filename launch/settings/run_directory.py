@@ -37,5 +37,7 @@ class RunDirectorySettings(ConfigSection):
     """Seed of every random choice: tasks, initial weights, warm start, sampling, order of sequences."""
     dir: Path = DEFAULT_RUNS_FOLDER
     """Folder of all runs, on a local disk."""
+    shared: bool = False
+    """Whether other accounts of the machine may read a new run's directory, as far as the umask lets them."""
     disk_reserve_mb: PositiveInt = 512
     """Free space in ``dir``, in MiB, below which no new group starts and no run begins."""

@@ -57,7 +57,8 @@ def _run(arguments: SftArguments, config: SftConfig, path: Path | None) -> dict[
     console = error_console()
     check_exports(config.sft, path)
     prepared = prepare_sft(config)
-    made = RunDirectory.create(config.run.dir, config.run.name, arguments.run_id) if path is None else None
+    run, run_id = config.run, arguments.run_id
+    made = RunDirectory.create(run.dir, run.name, run_id, shared=run.shared) if path is None else None
     with made or RunDirectory.open(cast("Path", path)) as directory:
         directory.archive_results()
         write_record(directory, config)

@@ -201,9 +201,7 @@ class SimulatedRollout:
         rollout_request = episode.rollout_request
         episode.ended_s = self._clock.now
         arrival = TrajectoryArrival(
-            rollout_request.trajectory_id,
-            rollout_request.group,
-            rollout_request.sample,
+            rollout_request,
             episode.plan.reward,
             episode.plan.reward >= 1.0,
             EpisodeStatus.COMPLETED,

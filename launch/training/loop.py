@@ -107,6 +107,7 @@ class TrainingLoop:
         nonfinite_folder = await self.skipped.save_if_nonfinite(report, lease)
         await self.buffer.call(TrajectoryBuffer.mark_trained, step, list(report.trained), dict(report.dropped))
         await self.recorder.write_trained_log(report, self.version)
+        self.recorder.report_faults(report)
         if not report.trained:
             self.skipped.record_skipped(report, lease, nonfinite_folder)
             return

@@ -62,7 +62,7 @@ def make_parity_sample_settings(config: RunConfig, prepared: PreparedRun) -> Par
     ]
     return ParitySampleSettings(
         prompts=tuple(itertools.islice(itertools.cycle(first), _PROMPTS)),
-        stop_token_ids=(chat.turn_end_id,),
+        stop_token_ids=chat.stop_ids,
         temperature=settings.temperature,
         context_tokens=settings.context_tokens,
         deadline_s=config.engine.request_timeout_s,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeVar
 
 from actors.buffer.trajectory_buffer import TrajectoryBuffer
@@ -22,6 +23,7 @@ from launch.training.parity_checker import ParityChecker
 from launch.training.state import TrainingState
 from launch.training.state_writer import StateWriter
 from launch.training.step_recorder import StepRecorder
+from learner.losses.settings import KlPenaltySettings
 from learner.rank import LearnerRank
 from protocol.events import EventLog
 from protocol.journal.repair import JOURNAL_FILE
@@ -29,7 +31,7 @@ from protocol.weights import WeightManifest, WeightVersion
 
 T = TypeVar("T")
 
-REFERENCE_FOLDER = "reference"
+_REFERENCE_FOLDER = "reference"
 """Folder of the frozen weights of a KL penalty."""
 _MAX_DEATHS_IN_A_ROW = 3
 
@@ -126,10 +128,18 @@ class TrainingRecovery:
         self.events.emit("learner.restarted", step=self.state.step)
 
     async def _freeze_reference(self) -> None:
-        """Keep the weights that reinforcement learning started from; a learner that is restarted reads them."""
-        folder = self.state.run_dir / REFERENCE_FOLDER
-        if self.state.config.kl.coefficient > 0:
-            await self.learner.call(LearnerRank.freeze_reference, str(folder), not folder.exists())
+        """Freeze the configured reference, or the weights that reinforcement learning started from: they are written
+        for a learner that is restarted."""
+        kl = self.state.config.kl
+        if kl.coefficient > 0:
+            folder = reference_folder(kl, self.state.run_dir)
+            is_missing = kl.reference is None and not folder.exists()
+            await self.learner.call(LearnerRank.freeze_reference, str(folder), is_missing)
+
+
+def reference_folder(kl: KlPenaltySettings, run_dir: Path) -> Path:
+    """Return the folder of the KL penalty's reference: the configured one, or the run's own."""
+    return run_dir / _REFERENCE_FOLDER if kl.reference is None else kl.reference.absolute()
 
 
 def _is_learner(error: RemoteError) -> bool:

@@ -39,6 +39,8 @@ class StepRecorder:
     online_evaluation: EvaluationHooks
     sampled_tokens: Callable[[], Awaitable[int]]
     """Returns the number of tokens that the engines have sampled so far."""
+    judge_tokens: Callable[[], Awaitable[int | None]]
+    """Returns that of the engines of the run's own judge; None without one."""
     _trained_log: TrainedLog = field(init=False)
     _progress_seq: int = -1
     _rewards: list[float] = field(default_factory=list[float])
@@ -46,6 +48,8 @@ class StepRecorder:
     _zero_variance: int = 0
     _sampled: int = 0
     """Tokens that the engines had sampled at the last step."""
+    _judged: int | None = None
+    """Tokens that the judge's engines had."""
     _dropped_tokens: TokensByLength = field(default_factory=dict[str, dict[str, int]])
     """Tokens of dropped trajectories that are already in the metrics."""
     _export_failures: int = 0
@@ -56,7 +60,7 @@ class StepRecorder:
 
     async def start(self) -> None:
         """Start the rates and token counts of the next step here."""
-        self._sampled = await self.sampled_tokens()
+        self._sampled, self._judged = await self.sampled_tokens(), await self.judge_tokens()
         self.metrics.start_clock()
 
     async def rewind(self, step: int) -> None:
@@ -85,6 +89,14 @@ class StepRecorder:
             self.events.emit("alert.raised", name="trained_log", text=text)
             self._reported_unrecorded = True
 
+    def report_faults(self, report: StepReport) -> None:
+        """Report the trajectories that the learner could not use, and the first of them as an alert."""
+        for name, fault in report.faults.items():
+            self.events.emit("trajectory.unusable", step=report.step, trajectory=name, why=fault)
+        for name, fault in [*report.faults.items()][:1]:
+            text = f"{len(report.faults)} trajectories of the batch were dropped as unusable: {name}: {fault}"
+            self.events.emit("alert.raised", name="unusable_trajectories", text=text)
+
     async def write_step(
         self,
         step: int,
@@ -97,7 +109,7 @@ class StepRecorder:
     ) -> None:
         """Append the step's line of metrics, with the parity and the evaluation that were measured since the last."""
         parity, score = self.parity.take_result(), self.online_evaluation.take_score()
-        sampled = await self.sampled_tokens()
+        sampled, judged = await self.sampled_tokens(), await self.judge_tokens()
         self._report_export_failures(buffer.export_failures)
         dropped_since = count_increase(self._dropped_tokens, buffer.dropped_tokens)
         facts = StepFacts(
@@ -112,6 +124,7 @@ class StepRecorder:
             token_account=report.account,
             dropped_tokens=dropped_since,
             sampled_tokens=max(0, sampled - self._sampled),
+            judge_tokens=None if judged is None else max(0, judged - (self._judged or 0)),
             wait_s=wait_s,
             step_s=step_s,
             pause_ms=self.weight_sync.pause_ms,
@@ -119,7 +132,7 @@ class StepRecorder:
             evaluated_step=score.step if score is not None else None,
             evaluation_pass_at_1=score.score.pass_at_1 if score is not None else 0.0,
         )
-        self._dropped_tokens, self._sampled = buffer.dropped_tokens, sampled
+        self._dropped_tokens, self._sampled, self._judged = buffer.dropped_tokens, sampled, judged
         self._rewards, self._passed, self._zero_variance = [], 0, 0
         self.events.emit("learner.step", **self.metrics.append_step(facts, report.metrics))
         self.parity.check_step_metrics(report.metrics)

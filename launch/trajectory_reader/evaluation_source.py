@@ -14,9 +14,12 @@ from pathlib import Path
 
 import msgspec
 
-from actors.agents.registry import make_agent
+from actors.agents.hermes import HERMES
+from actors.agents.registry import load_call_format, make_agent
 from actors.rollout.chat_policy import truncate_by_length
-from actors.tokens.chat_format import ChatMessage, load_tokenizer
+from actors.tokens.chat_format import load_tokenizer
+from actors.tokens.chat_messages import ChatMessage
+from actors.tokens.control_tokens import ControlTokens
 from actors.tokens.truncation import truncate_text
 from launch.evaluation.evaluation_options import SolverKind
 from launch.evaluation.results.evaluation_folder import TRAJECTORIES_FILE, read_attempt_records, read_spec
@@ -127,15 +130,18 @@ def open_evaluation_trajectories(path: Path) -> EvaluationTrajectories:
     require_native_agent(path, config)
     model = spec.model_name or spec.model or spec.solver
     facts = {"evaluation": path.name, "recipe": config.run.name}
-    shorten = _make_shortener(Path(spec.model)) if spec.solver == SolverKind.SERVED else truncate_by_length
-    origin = TrajectoryOrigin(str(path), model, make_agent(config.agent.make_spec()), config, facts, shorten)
+    agent_spec = config.agent.make_spec()
+    is_served = spec.solver == SolverKind.SERVED
+    calls = load_call_format(agent_spec.settings, spec.model) if is_served else HERMES
+    shorten = _make_shortener(Path(spec.model)) if is_served else truncate_by_length
+    origin = TrajectoryOrigin(str(path), model, make_agent(agent_spec, calls), config, facts, shorten)
     return EvaluationTrajectories(path, origin, settings, read_attempt_records(path))
 
 
 def _make_shortener(model: Path) -> Callable[[str, int], str]:
     """Return a function that truncates text with the tokenizer of a model folder."""
-    tokenizer = cache(lambda: load_tokenizer(str(model)))
-    return lambda text, tokens: truncate_text(tokenizer(), text, tokens)
+    control_tokens = cache(lambda: ControlTokens(load_tokenizer(str(model))))
+    return lambda text, tokens: truncate_text(control_tokens(), text, tokens)
 
 
 def _split_messages(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from actors.agents.agent import Agent, MalformedAction, ParsedReply
-from actors.tokens.chat_format import ChatMessage
+from actors.tokens.chat_messages import ChatMessage
 from launch.config import RunConfig
 from protocol.errors import UserError
 from protocol.evaluation import AttemptVerdict

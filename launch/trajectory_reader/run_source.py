@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from actors.agents.agent import ActionOutcome, Agent
-from actors.agents.registry import make_agent
+from actors.agents.registry import find_call_format, make_agent
 from actors.tokens.chat_format import ChatFormat, load_chat_format
 from actors.tokens.truncation import truncate_text
 from launch.config import RunConfig
@@ -85,11 +85,12 @@ def open_run_trajectories(path: Path) -> RunTrajectories:
     require_native_agent(path, config)
     if not (path / TRAJECTORIES_FOLDER / EXPORT_INDEX).is_file():
         raise UserError(f"{path} has no {TRAJECTORIES_FOLDER}/{EXPORT_INDEX}: none of its trajectories is finished yet")
-    agent = make_agent(config.agent.make_spec())
-    chat = _load_chat(path, config, agent)
+    spec = config.agent.make_spec()
+    chat = _load_chat(path, config, make_agent(spec))
+    agent = make_agent(spec, find_call_format(spec.settings, chat.tokenizer))
     facts = {"run": path.name, "recipe": config.run.name}
     model = str(config.model.path or f"{config.run.name}'s model of {path.name}")
-    shorten = partial(truncate_text, chat.tokenizer)
+    shorten = partial(truncate_text, chat.control_tokens)
     return RunTrajectories(path, TrajectoryOrigin(str(path), model, agent, config, facts, shorten), chat)
 
 
@@ -150,9 +151,11 @@ def build_recorded_trajectory(
 def _with_observation(
     reply: RecordedReply, after: _SegmentTurn | None, agent: Agent, inverter: TemplateInverter
 ) -> RecordedReply:
-    """Return ``reply`` with the observation in the next span, if that is one."""
+    """Return ``reply`` with the observation in the next span, if that is one, or with the opening of the next step."""
     if after is None or after.turn.kind is TurnKind.MODEL:
         return reply
+    if after.turn.kind is TurnKind.PROMPT:
+        return replace(reply, observation=inverter.recover_opening(after.ids))
     parsed = read_reply(agent, reply, last=False)
     expected = agent.format_outcomes([ActionOutcome(action, "") for action in parsed.actions]) or []
     calls_run = len(after.turn.tool.split(",")) if after.turn.tool else 0

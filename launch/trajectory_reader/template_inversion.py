@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from actors.tokens.chat_format import ChatFormat, ChatMessage
+from actors.tokens.chat_format import ChatFormat
+from actors.tokens.chat_messages import ChatMessage
 from protocol.errors import UserError
 
 _PROBE = "\u2063probe{}\u2063"
@@ -25,7 +26,6 @@ class TemplateInverter:
     def __init__(self, chat: ChatFormat) -> None:
         self._chat = chat
         self._known: dict[tuple[str, tuple[str, ...]], list[str] | None] = {}
-        self._end = self._text([chat.turn_end_id])
 
     def recover_opening(self, ids: Sequence[int]) -> tuple[ChatMessage, ...]:
         """Return the messages of a first prompt; one message with all its text if the template cannot be inverted."""
@@ -37,7 +37,7 @@ class TemplateInverter:
 
     def recover_messages(self, ids: Sequence[int], roles: Sequence[str]) -> tuple[ChatMessage, ...]:
         """Return the messages that follow a reply, given their ``roles``.  ``ids`` may begin before them."""
-        text = self._text(ids).removeprefix(self._end)
+        text = self._text(ids[1:] if ids and ids[0] in self._chat.stop_ids else ids)
         pieces = self._pieces(
             "observation", tuple(roles), lambda messages: self._chat.encode_delta(messages, closed=True)
         )

@@ -23,6 +23,7 @@ import torch.distributed as dist
 from torch.distributed.checkpoint import filesystem as torch_files
 from torch.distributed.checkpoint.api import CheckpointException
 
+from learner.checkpoint.plain_pickles import METADATA_FILE, read_metadata, read_plain_values
 from learner.messages import CheckpointSaveError
 from learner.parallel import megatron_on_cpu
 from learner.parallel.megatron import dist_checkpointing
@@ -30,7 +31,7 @@ from learner.tensors import all_gather_objects
 from protocol.files.digests import FileDigest, digest_files
 from protocol.files.filesystem import fsync_path
 
-_COMMON, _METADATA, _CONFIG = "common.pt", ".metadata", "metadata.json"
+_COMMON, _CONFIG = "common.pt", "metadata.json"
 
 
 class UnreadableCheckpointError(Exception):
@@ -154,21 +155,22 @@ def _write_common(planned: PlannedCheckpoint, results: list[list[Any]]) -> dict[
     (folder / _COMMON).write_bytes(planned.common)
     planned.writer.finish(planned.metadata, results)
     _core.save_config(_core.CheckpointingConfig("torch_dist", 1), str(folder))
-    for name in (_COMMON, _METADATA, _CONFIG):
+    for name in (_COMMON, METADATA_FILE, _CONFIG):
         fsync_path(folder / name)
     fsync_path(folder)
-    return digest_files(folder, (_COMMON, _METADATA, _CONFIG))
+    return digest_files(folder, (_COMMON, METADATA_FILE, _CONFIG))
 
 
 def read_common_state(folder: Path) -> dict[str, Any]:
     """Return the state common to all ranks.  Raises UnreadableCheckpointError, also if a shard is missing or too short:
     :func:`read_sharded_state` would find that out only after overwriting weights."""
     try:
-        found: dict[str, Any] = torch.load(folder / _COMMON, map_location="cpu", weights_only=False)
+        found: dict[str, Any] = read_plain_values(folder / _COMMON)
         config: object = _core.maybe_load_config(str(folder))
-        metadata: Any = torch_files.FileSystemReader(folder).read_metadata()
-        _require_whole(folder, metadata.storage_data.values())
-    except (OSError, ValueError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
+        _require_whole(folder, read_metadata(folder).storage_data.values())
+    except UnreadableCheckpointError:
+        raise
+    except Exception as error:  # a damaged or foreign pickle raises anything
         raise UnreadableCheckpointError(f"{type(error).__name__}: {error}") from error
     if config is None:
         raise UnreadableCheckpointError(f"it has no {_CONFIG}")
@@ -186,7 +188,10 @@ def _require_whole(folder: Path, pieces: Iterable[Any]) -> None:
 
 def read_sharded_state(state: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Return ``state`` with the folder's values.  A collective of all ranks.  Raises UnreadableCheckpointError."""
-    failures: tuple[type[BaseException], ...] = (_core.CheckpointingException, CheckpointException, OSError)
+    failures: tuple[type[BaseException], ...] = (
+        *(_core.CheckpointingException, CheckpointException),
+        *(OSError, pickle.UnpicklingError),
+    )
     try:
         return cast("dict[str, Any]", dist_checkpointing.load(state, str(folder)))
     except failures as error:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -27,10 +28,8 @@ from learner.spec import LearnerSpec
 from learner.tensors import floats
 from protocol.codec import unpack_trajectory
 from protocol.staleness import StalenessVerdict, StaleTokenPolicy, apply_stale_token_policy
-from protocol.trajectory import DropReason, Int32Array, Trajectory, Uint8Array
+from protocol.trajectory import DropReason, Int32Array, ReplyRole, Trajectory, Uint8Array
 from protocol.weights import Lineage, WeightVersion
-
-_LEAST_GROUP = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +53,10 @@ class TrainBatch:
 def read_batch(payload: Sequence[bytes], lineage: Lineage, using: WeightVersion, spec: LearnerSpec) -> TrainBatch:
     """Read a payload and compute advantages, loss weights and metrics.
 
-    ``using`` is the version of the weights about to be updated.  Raises CodecError for bytes that are not a trajectory,
-    and BadSampleError for a group of one if advantages need a group, or for versions that are not in ``lineage``.
+    ``using`` is the version of the weights about to be updated; :mod:`learner.data.usable` has sorted out trajectories
+    of other versions.  Raises CodecError for bytes that are not a trajectory.
     """
     trajectories = [unpack_trajectory(blob) for blob in payload]
-    for trajectory in trajectories:
-        _require_usable(trajectory, lineage, spec)
     verdicts = [
         apply_stale_token_policy(spec.staleness.policy, t.segments, lineage, using, spec.staleness.max_staleness)
         for t in trajectories
@@ -107,22 +104,6 @@ def read_batch(payload: Sequence[bytes], lineage: Lineage, using: WeightVersion,
         account_tokens(trajectories, verdicts),
         tuple(trajectory.tokens for trajectory in trajectories),
     )
-
-
-def _require_usable(trajectory: Trajectory, lineage: Lineage, spec: LearnerSpec) -> None:
-    request = trajectory.request
-    if request.group_size < _LEAST_GROUP and spec.objective.policy_loss.advantage is not AdvantageEstimator.BATCH:
-        raise BadSampleError(
-            f"{request.trajectory_id} is a group of one, but its advantage is relative to its group: set "
-            "rollout.group_size to 2 or more, or learner.advantage = 'batch'"
-        )
-    versions = np.unique(np.concatenate([segment.versions for segment in trajectory.segments]))
-    unknown = [int(version) for version in versions if version >= 0 and int(version) not in lineage.entries]
-    if unknown:
-        raise BadSampleError(
-            f"{request.trajectory_id} has tokens of version {unknown[0]}, which this run does not have: the trajectory "
-            "or lineage.jsonl is of another run"
-        )
 
 
 def _token_weights(verdicts: Sequence[StalenessVerdict], spec: LearnerSpec) -> list[float]:
@@ -222,12 +203,17 @@ def staleness_metrics(verdicts: Sequence[StalenessVerdict], staleness: Int32Arra
 
 
 def turn_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
-    """Return counts of turns, and of those not sampled by one version on its own prefix throughout."""
+    """Return counts of turns, of those not sampled by one version on its own prefix throughout, and of those that are
+    not the agent's work."""
     turns = [turn for trajectory in trajectories for _, _, turn in iterate_model_turns(trajectory.segments)]
+    segments = [segment for trajectory in trajectories for segment in trajectory.segments]
+    roles = Counter(turn.role for segment in segments for turn in segment.turns)
     return {
         "turns": float(len(turns)),
         "mixed_prefix_turns": float(sum(turn.mixed_prefix for turn in turns)),
         "server_switched_turns": float(sum(turn.server_switches > 0 for turn in turns)),
+        "auxiliary_turns": float(roles[ReplyRole.AUXILIARY]),
+        "discarded_turns": float(roles[ReplyRole.DISCARDED]),
     }
 
 

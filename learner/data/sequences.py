@@ -16,11 +16,11 @@ from protocol.trajectory import Int32Array, Segment, Turn, TurnKind, Uint8Array
 
 
 def iterate_model_turns(segments: Sequence[Segment]) -> Iterator[tuple[int, int, Turn]]:
-    """Yield (index of the turn, index of its segment, turn) of each turn of the model, in order."""
+    """Yield (index of the turn, index of its segment, turn) of each turn of the model with loss, in order."""
     index = 0
     for segment_index, segment in enumerate(segments):
         for turn in segment.turns:
-            if turn.kind is TurnKind.MODEL:
+            if turn.kind is TurnKind.MODEL and segment.loss_mask[turn.start : turn.end].any():
                 yield index, segment_index, turn
                 index += 1
 

@@ -8,6 +8,7 @@ Formulas and their sources are with the functions, in :mod:`learner.losses.surro
 from __future__ import annotations
 
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, Self
 
 from pydantic import Field, model_validator
@@ -186,11 +187,14 @@ class CorrectionSettings(ConfigSection):
 
 
 class KlPenaltySettings(ConfigSection):
-    """A penalty for moving away from the weights with which reinforcement learning began."""
+    """A penalty for moving away from reference weights."""
 
     coefficient: Annotated[float, Field(ge=0)] = 0.0
     """Weight of the penalty in the loss; 0 keeps no reference.  Otherwise each step takes one more forward pass, and
     each rank's host memory holds a second model, unless adapters are trained (``lora.rank``): then the base model is
     the reference."""
+    reference: Path | None = None
+    """Hugging Face folder of the reference, a model of the same shape; without one the reference is the weights with
+    which reinforcement learning begins.  Not with adapters."""
     estimator: KlEstimator = KlEstimator.K3
     """Estimator of the KL divergence.  All have a non-negative expectation; k3 has the least variance."""

@@ -13,6 +13,7 @@ from learner.data.sample_checks import check_samples
 from learner.models.flops import TrainingFlops, count_training_flops
 from learner.models.qwen import QwenConfig
 from learner.spec import LearnerSpec
+from protocol.usability import TrajectoryLimits
 
 
 class DataParallelLayout(Protocol):
@@ -37,10 +38,14 @@ class MicroBatcher:
     """Most tokens of one rank's micro-batch."""
     multiple: int
 
+    @property
+    def limits(self) -> TrajectoryLimits:
+        return TrajectoryLimits(self.vocabulary, self.max_tokens * self.layout.cp)
+
     def make_batches(self, samples: Sequence[TrainingSample]) -> list[MicroBatch]:
         """Return this rank's micro-batches, at least one.  Every rank gets the same samples, so that all raise
         BadSampleError or none."""
-        layout, most_tokens = self.layout, self.max_tokens * self.layout.cp
+        layout, most_tokens = self.layout, self.limits.longest_sequence
         check_samples(samples, vocabulary=self.vocabulary, most_tokens=most_tokens)
         share = balance_samples(samples, layout.dp, self.cost)[layout.dp_rank]
         if layout.cp == 1:

@@ -21,13 +21,18 @@ def make_step_report(
     batch: TrainBatch,
     done: BatchUpdateResult,
     measured: Mapping[str, float],
+    *,
     records: Mapping[str, PackedTrainedTokens],
+    faults: Mapping[str, str],
 ) -> StepReport:
-    """Return the report of a step; trajectories without a finite update move from trained to dropped."""
+    """Return the report of a step; trajectories without a finite update move from trained to dropped.  ``faults`` are
+    those of trajectories that are not in the batch."""
     lost = {batch.trajectory_ids[origin]: DropReason.NONFINITE for origin in sorted(done.nonfinite_indices)}
     trained = tuple(name for name in batch.trained if name not in lost)
     metrics = batch.metrics | done.metrics | {"updated": float("loss" in done.metrics)} | dict(measured)
-    return StepReport(step, trained, batch.dropped | lost, batch.staleness_histogram, metrics, batch.account, records)
+    dropped = batch.dropped | lost | dict.fromkeys(faults, DropReason.UNUSABLE)
+    histogram, account = batch.staleness_histogram, batch.account
+    return StepReport(step, trained, dropped, histogram, metrics, account, records, dict(faults))
 
 
 def throughput_metrics(

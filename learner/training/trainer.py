@@ -74,7 +74,7 @@ class MegatronTrainer:
         self.optimizer = LearnerOptimizer(self.wrapped, spec.trainer)
         self._host = HostOffload()
         self._packer = make_micro_batcher(config, spec, layout)
-        self.cost = self._packer.cost
+        self.cost, self.limits = self._packer.cost, self._packer.limits
         self._frequencies = rotary_frequencies(config, spec.trainer.dtype)
         self._schedule: Any = get_forward_backward_func()
         shape = model.config

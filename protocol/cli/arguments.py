@@ -158,6 +158,12 @@ class TypedOverride(str):
         return made
 
 
+class LowerBound(TypedOverride):
+    """``section.key=number`` that raises a number below it, and leaves a higher one as it is."""
+
+    __slots__ = ()
+
+
 Overrides = UseAppendAction[
     Annotated[
         tuple[str, ...],
@@ -174,7 +180,18 @@ TaskGlobs = UseAppendAction[
         Field(description="Only tasks whose names match; !GLOB excludes."),
     ]
 ]
-"""``--only``."""
+"""``--only`` of recorded tasks."""
+TaskPatterns = UseAppendAction[
+    Annotated[
+        tuple[str, ...],
+        repeatable("PATTERN"),
+        Field(
+            description="Only tasks that match: a GLOB of names, or KEY=GLOB, for example difficulty=easy; !PATTERN "
+            "excludes."
+        ),
+    ]
+]
+"""``--only`` of tasks in a data set."""
 
 _POSITIONAL = get_args(Positional[str])[1]
 _registry = ConstructorRegistry()

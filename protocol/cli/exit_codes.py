@@ -16,13 +16,15 @@ import select
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Generator
 from pathlib import Path
-from types import FrameType
+from types import FrameType, TracebackType
 from typing import cast
 
 from protocol.dependencies import EXIT_USER
 from protocol.errors import LongshoreError, UserError, iterate_leaf_errors
+from protocol.plain_text import sanitize_text
 
 EXIT_OK = 0
 EXIT_FAILED = 1
@@ -56,6 +58,7 @@ def output_errors() -> Generator[None]:
 def main_guard(main: Callable[[], int | None]) -> int:
     """Run ``main`` and return its exit code, or that of the error that ended it: ``sys.exit(main_guard(main))``."""
     _replace_unprintable()
+    sys.excepthook = _print_traceback
     try:
         with _sigterm_as_interrupt(), _flushed_output():
             return main() or EXIT_OK
@@ -66,9 +69,16 @@ def main_guard(main: Callable[[], int | None]) -> int:
         code, line = outcome
         with contextlib.suppress(OSError):  # the reader may be gone
             if code != EXIT_OUTPUT_CLOSED:
-                print(line, file=sys.stderr)  # noqa: T201  the one place that writes a command's final line
+                print(sanitize_text(line), file=sys.stderr)  # noqa: T201  the one place that writes a command's final line
         _discard_unread_output(failed=isinstance(error, OutputFailedError))
         return code
+
+
+def _print_traceback(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Print an unexpected error as Python does, but as text: its message may quote an agent, a task or a peer."""
+    text = "".join(traceback.format_exception(kind, error, trace))
+    with contextlib.suppress(OSError):  # the reader may be gone
+        print(sanitize_text(text), end="", file=sys.stderr)  # noqa: T201  in place of Python's own hook
 
 
 def _replace_unprintable() -> None:

@@ -9,16 +9,18 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, NoReturn, Self
 
 import orjson
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 
 from protocol.cli.exit_codes import EXIT_FAILED, OutputClosedError, OutputFailedError, describe_error, output_errors
+from protocol.plain_text import sanitize_text
 
 
 def output_console() -> Console:
@@ -31,7 +33,16 @@ def output_console() -> Console:
     return _OutputConsole(file=sys.stdout, soft_wrap=True, markup=False, emoji=False, highlight=False)
 
 
-class _OutputConsole(Console):
+class _PlainTextConsole(Console):
+    """Prints text of tasks, models and peers as text: of their escape sequences and control characters none reaches the
+    terminal, only those of Rich's styles and cursor."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(sanitize_text(segment.text), segment.style)
+
+
+class _OutputConsole(_PlainTextConsole):
     def on_broken_pipe(self) -> None:
         raise OutputClosedError
 
@@ -48,7 +59,7 @@ def error_console() -> Console:
     return _ErrorConsole(stderr=True, soft_wrap=True, markup=False, emoji=False, highlight=False)
 
 
-class _ErrorConsole(Console):
+class _ErrorConsole(_PlainTextConsole):
     def on_broken_pipe(self) -> None:
         """Keep working silently after the reader has gone (``| head``, a closed window)."""
         self.quiet = True

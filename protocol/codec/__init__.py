@@ -43,9 +43,16 @@ class TrajectorySummary(NamedTuple):
     """See :attr:`Trajectory.passed`."""
     tokens: int
     sampled: int
-    oldest: int
-    """Lowest version that sampled one of its tokens; −1 if none was sampled."""
-    newest: int
+    longest: int
+    """Tokens of its longest sequence: a segment with all that precedes it."""
+    largest_token: int
+    """Highest token id; −1 if there are no tokens."""
+    largest_logprob: float
+    """Highest log-probability; 0 if none was sampled."""
+    largest_reward: float
+    """Largest absolute value of its reward, the parts of it, the turns' own rewards and the tests' weights."""
+    versions: tuple[int, ...]
+    """Distinct versions that sampled its tokens, in ascending order."""
     digest: bytes
 
 
@@ -87,17 +94,18 @@ def decode_trajectory(frames: Sequence[Frame], *, max_bytes: int) -> Trajectory:
 def inspect_frames(frames: Sequence[Frame], *, max_bytes: int) -> TrajectorySummary:
     """Check everything that :func:`decode_trajectory` checks, and build only the summary.  Raises CodecError."""
     header, arrays = _checked(frames, max_bytes)
-    versions = arrays.versions
-    sampled = int(np.count_nonzero(arrays.loss_mask.view(np.bool_)))
     return TrajectorySummary(
         request=header.read_request(),
         status=header.status,
         reward=header.read_reward(),
         passed=header.passed,
-        tokens=len(versions),
-        sampled=sampled,
-        oldest=int(np.minimum.reduce(versions.view(np.uint32))) if sampled else -1,  # −1 is the largest there
-        newest=int(np.maximum.reduce(versions)) if sampled else -1,
+        tokens=len(arrays.token_ids),
+        sampled=int(np.count_nonzero(arrays.loss_mask.view(np.bool_))),
+        longest=header.longest_sequence,
+        largest_token=int(np.maximum.reduce(arrays.token_ids, initial=-1)),
+        largest_logprob=float(np.maximum.reduce(arrays.logprobs, initial=0.0)),
+        largest_reward=header.largest_reward,
+        versions=arrays.sampled_versions(),
         digest=frames_digest(frames),
     )
 

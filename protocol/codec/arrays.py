@@ -35,6 +35,12 @@ class TrajectoryArrays(NamedTuple):
         own = slice(start, start + length)
         return TrajectoryArrays(self.versions[own], self.token_ids[own], self.logprobs[own], self.loss_mask[own])
 
+    def sampled_versions(self) -> tuple[int, ...]:
+        """Return the distinct versions of sampled tokens, in ascending order; they come in runs, one a turn or so."""
+        versions = self.versions
+        changed = versions[1:][versions[1:] != versions[:-1]]
+        return tuple(sorted({*versions[:1].tolist(), *changed.tolist()} - {-1}))
+
     def check_invariants(self) -> None:
         """Raise CodecError if a value breaks an invariant of :class:`protocol.trajectory.Segment`.
 

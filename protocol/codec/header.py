@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Annotated, Any, TypeAlias
 
 import msgspec
@@ -16,7 +17,17 @@ from msgspec import Meta
 from protocol.codec.errors import CodecError
 from protocol.codec.frames import Frame
 from protocol.integers import INT64_MAX, Int64, UInt63
-from protocol.trajectory import EpisodeStatus, GroupId, Reward, RolloutRequest, TestResult, Trajectory, Turn, TurnKind
+from protocol.trajectory import (
+    EpisodeStatus,
+    GroupId,
+    ReplyRole,
+    Reward,
+    RolloutRequest,
+    TestResult,
+    Trajectory,
+    Turn,
+    TurnKind,
+)
 
 _Index: TypeAlias = Annotated[int, Meta(ge=-1, le=INT64_MAX)]
 _Finite: TypeAlias = Annotated[float, Meta(ge=-1e308, le=1e308)]
@@ -24,7 +35,7 @@ _Finite: TypeAlias = Annotated[float, Meta(ge=-1e308, le=1e308)]
 
 class _TurnColumns(msgspec.Struct):
     """Columns of equal length in the order of :class:`Turn`'s fields; a column with a default may be left out if
-    zero."""
+    zero or empty."""
 
     kind: list[TurnKind]
     start: list[UInt63]
@@ -37,10 +48,14 @@ class _TurnColumns(msgspec.Struct):
     malformed: list[bool]
     reward: list[_Finite] = []
     server_switches: list[UInt63] = []
+    role: list[ReplyRole] = []
+    number: list[UInt63] = []
 
     def __post_init__(self) -> None:
         self.reward = self.reward or [0.0] * len(self.kind)
         self.server_switches = self.server_switches or [0] * len(self.kind)
+        self.role = self.role or [ReplyRole.WORK] * len(self.kind)
+        self.number = self.number or [0] * len(self.kind)
 
     def columns(self) -> tuple[list[Any], ...]:
         return _COLUMNS(self)
@@ -111,6 +126,22 @@ class TrajectoryHeader(msgspec.Struct):
     def tokens(self) -> int:
         return sum(segment.length for segment in self.segments)
 
+    @property
+    def longest_sequence(self) -> int:
+        """Tokens of the longest segment together with those that precede it."""
+        return max((segment.offset + segment.length for segment in self.segments), default=0)
+
+    @property
+    def largest_reward(self) -> float:
+        """Largest absolute value of its reward, the parts of it, the turns' own rewards and the tests' weights."""
+        values = chain(
+            (self.reward.total,),
+            self.reward.parts.values(),
+            *(segment.turns.reward for segment in self.segments),
+            (test.weight for test in self.tests),
+        )
+        return max(map(abs, values))
+
     def read_request(self) -> RolloutRequest:
         run_id, group, *others = _REQUEST_FIELDS(self.request)
         return RolloutRequest(run_id, GroupId(group), *others)
@@ -122,7 +153,7 @@ class TrajectoryHeader(msgspec.Struct):
         return tuple(TestResult(test.name, test.passed, test.weight) for test in self.tests)
 
 
-_OPTIONAL_COLUMNS = ("reward", "server_switches")
+_OPTIONAL_COLUMNS = ("reward", "server_switches", "role", "number")
 _DECODER = msgspec.json.Decoder(TrajectoryHeader)
 _EMPTY: tuple[tuple[Any, ...], ...] = ((),) * len(_TurnColumns.__struct_fields__)
 

@@ -8,7 +8,7 @@ from typing import cast
 
 from protocol.groups import OUTCOME_DROP_REASONS
 from protocol.journal.schema import PASSED_OVER
-from protocol.journal.store import JournalStore
+from protocol.journal.store import JournalStore, damage_message
 from protocol.journal.values import JournalAccounting, JournalError, JournalStatistics
 from protocol.staleness import length_bucket
 from protocol.trajectory import DropReason
@@ -72,9 +72,18 @@ class AccountingQueries(JournalStore):
         return not self._query("SELECT 1 FROM trajectories WHERE trajectory = ?", exported) and not self._number("lost")
 
     def iterate_payloads(self) -> Iterator[tuple[str, Callable[[], bytes]]]:
-        """Yield the id of each trajectory with a stored payload, oldest first, and a function that reads it."""
+        """Yield the id of each trajectory with a stored payload, oldest first, and a function that reads it.
+
+        The function raises JournalError for a payload whose key is damaged.
+        """
         for (name,) in self._query("SELECT trajectory FROM payloads ORDER BY rowid"):
-            yield name, lambda name=name: self._query("SELECT blob FROM payloads WHERE trajectory = ?", name)[0][0]
+            yield name, lambda name=name: self._read_payload(name)
+
+    def _read_payload(self, name: str) -> bytes:
+        found = self._query("SELECT blob FROM payloads WHERE trajectory = ?", name)
+        if not found:  # the index by which it is looked up has another key than the table
+            raise JournalError(damage_message(self.path, f"the payload of {name!r} cannot be found by its key"))
+        return found[0][0]
 
     def store_owner_value(self, key: str, value: int | str) -> None:
         """Store a small value of the journal's owner under ``owner.key``."""

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 
 from protocol.errors import InfraError, LongshoreError
 from protocol.groups import GroupOutcome, GroupPlan
-from protocol.trajectory import DropReason, EpisodeStatus, GroupId
+from protocol.trajectory import DropReason, EpisodeStatus, GroupId, RolloutRequest
 
 MIB = 1024 * 1024
 
@@ -36,16 +36,14 @@ class AppendOutcome(StrEnum):
     SUPERSEDED_AGAIN = "superseded_again"
     """The same trajectory is already stored as superseded."""
     UNKNOWN = "unknown"
-    """No group waits for it: it is refused and counted."""
+    """No group waits for it, or its task, seed or group size is not the planned one: it is refused and counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrajectoryArrival:
     """One trajectory to append."""
 
-    trajectory: str
-    group: GroupId
-    sample: int
+    request: RolloutRequest
     reward: float
     passed: bool
     """True if all of the task's tests passed."""
@@ -131,7 +129,7 @@ class JournalAccounting(TrajectoryAccounting[DropReason]):
     """The journal's accounting, with counts that are not part of the sum."""
 
     unknown: int
-    """Trajectories that were refused because no open group waited for them: not acknowledged."""
+    """Trajectories that were refused because no open group waited for them as they were: not acknowledged."""
     abandoned: int
     """Samples abandoned after infrastructure failed their last replacement."""
     bytes: int

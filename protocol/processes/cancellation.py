@@ -57,6 +57,16 @@ async def call_with_undo(
     return results[0]
 
 
+async def call_to_end(call: Callable[[], Awaitable[object]]) -> None:
+    """Wait for ``call`` even when this is cancelled meanwhile, and only then be cancelled.  Raises what ``call``
+    raises."""
+
+    async def keep(result: object) -> None:
+        del result
+
+    await call_with_undo(call, keep)
+
+
 @asynccontextmanager
 async def temporary_resource(
     create: Callable[[], Awaitable[T]], remove: Callable[[T], Awaitable[object]]
@@ -67,4 +77,4 @@ async def temporary_resource(
     try:
         yield result
     finally:
-        await asyncio.shield(remove(result))
+        await call_to_end(lambda: remove(result))

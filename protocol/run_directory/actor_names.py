@@ -4,3 +4,5 @@ from __future__ import annotations
 
 EVALUATION_WORKER, EVALUATION_ENGINE = "evaluation-worker", "evaluation-engine"
 """Name prefixes of the workers and engines of online evaluation; a number follows."""
+JUDGE_ENGINE = "judge"
+"""Name prefix of the engines of a judge that the run serves itself; a number follows."""

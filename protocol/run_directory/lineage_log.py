@@ -36,6 +36,10 @@ class LineageLog:
         append_atomically(self._path, orjson.dumps(line) + b"\n")
         fsync_path(self._path)
 
+    def size(self) -> int:
+        """Return the file's size in bytes; 0 before its first line."""
+        return self._path.stat().st_size if self._path.exists() else 0
+
     def read(self) -> Lineage:
         """Return all versions of all starts; an incomplete line, which no engine has used, is skipped."""
         lineage = Lineage()

@@ -13,7 +13,8 @@ Bounded memory: credit is an absolute offset (bytes answered in this epoch plus 
 ``StreamWelcome`` and ``StreamState``, so that a lost message cannot leak credit.  A sender holds data back until credit
 covers it.
 
-Authentication: beyond loopback, senders need the keys of the run (:mod:`protocol.stream.keys`).  Peers that are turned
+Authentication: senders need the keys of the run, or the right to enter the folder of its Unix socket
+(:mod:`protocol.stream.keys`).  Peers that are turned
 away, before the handshake or after, are counted and reported (:mod:`protocol.stream.connections`).
 
 Shutdown: :meth:`TrajectorySender.drain` waits for all trajectories on their way, including cancelled sends, and returns

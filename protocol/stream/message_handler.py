@@ -36,6 +36,9 @@ from protocol.trajectory import TRAIN_PURPOSE
 SendAnswer: TypeAlias = Callable[[bytes, bytes], bool]
 """Sends (identity, encoded message) without waiting; returns False if that is not possible."""
 
+FindFault: TypeAlias = Callable[[codec.TrajectorySummary], str | None]
+"""Returns why the run cannot use a trajectory; None if it can."""
+
 
 class ReceivedTrajectory(NamedTuple):
     """A trajectory whose frames were checked."""
@@ -46,11 +49,9 @@ class ReceivedTrajectory(NamedTuple):
 
     def to_arrival(self) -> TrajectoryArrival:
         """Return the trajectory as the journal takes it; this copies the frames into one blob."""
-        summary, request = self.summary, self.summary.request
+        summary = self.summary
         return TrajectoryArrival(
-            request.trajectory_id,
-            request.group,
-            request.sample,
+            summary.request,
             summary.reward.total,
             summary.passed,
             summary.status,
@@ -74,8 +75,16 @@ class PendingAppend:
 class StreamMessageHandler:
     """The receiver's answers and its queue of trajectories to append."""
 
-    def __init__(self, inbox: StreamInbox, send: SendAnswer, notices: PeerNotices, *, batch_bytes: int) -> None:
-        self._send, self._notices, self._batch_bytes = send, notices, batch_bytes
+    def __init__(
+        self,
+        inbox: StreamInbox,
+        send: SendAnswer,
+        notices: PeerNotices,
+        *,
+        batch_bytes: int,
+        find_fault: FindFault | None = None,
+    ) -> None:
+        self._send, self._notices, self._batch_bytes, self._find_fault = send, notices, batch_bytes, find_fault
         self.inbox = inbox
         self.waiting: deque[PendingAppend] = deque()
         """Trajectories to append, oldest first."""
@@ -142,6 +151,8 @@ class StreamMessageHandler:
             return StreamRefusal(RefusalReason.FOREIGN_RUN, detail)
         if request.purpose != TRAIN_PURPOSE:
             return StreamRefusal(RefusalReason.NOT_FOR_TRAINING, f"{request.trajectory_id} is for {request.purpose!r}")
+        if self._find_fault is not None and (fault := self._find_fault(summary)) is not None:
+            return StreamRefusal(RefusalReason.UNUSABLE, f"{request.trajectory_id}: {fault}")
         return ReceivedTrajectory(summary, frames, sender)
 
     def take_batch(self) -> list[PendingAppend]:

@@ -30,6 +30,8 @@ class RefusalReason(StrEnum):
     FOREIGN_RUN = "foreign_run"
     PROTOCOL_VERSION = "protocol_version"
     NOT_FOR_TRAINING = "not_for_training"
+    UNUSABLE = "unusable"
+    """The trajectory is not of this run's model or weights."""
     UNAUTHENTICATED = "unauthenticated"
     HANDSHAKE = "handshake"
     """The peer does not speak ZeroMQ, or disconnected during the handshake."""

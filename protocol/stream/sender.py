@@ -15,17 +15,17 @@ import zmq
 from protocol.journal import AppendOutcome
 from protocol.stream.connections import CONNECTING_EVENTS, ConnectionTracker
 from protocol.stream.errors import NotAcknowledgedError, SenderClosedError
-from protocol.stream.keys import CurveClient, require_keys
+from protocol.stream.keys import CurveClient, require_guard
 from protocol.stream.messages import StreamBye, StreamData, StreamMessageError, decode_message, encode_message
 from protocol.stream.outbox import PendingTrajectory, StreamOutbox
 from protocol.stream.send_queue import OnAcknowledged, SendQueue
-from protocol.stream.zmq_sockets import AsyncSocket, SocketMonitor, enable_heartbeats
+from protocol.stream.zmq_sockets import UNLIMITED, AsyncSocket, SocketMonitor, enable_heartbeats
 from protocol.trajectory import Trajectory
 
 HEARTBEAT_S = 1.0
 BUDGET_BYTES = 64 * 1024 * 1024
-_HIGH_WATER = 512
-"""Messages that may wait inside ZeroMQ, each way; credit bounds their bytes."""
+_SEND_HIGH_WATER = 512
+"""Messages that may wait inside ZeroMQ; credit bounds their bytes."""
 _BURST = 8
 """Messages sent before other tasks of the event loop run."""
 _BYE_MS = 500
@@ -46,7 +46,7 @@ class TrajectorySender:
     """Sends the trajectories of one worker.  ``async with`` owns its tasks; ``send`` may be called concurrently.
 
     ``on_acknowledged`` is called with each acknowledgement, even if no ``send`` waits for it any more.  Raises
-    UserError for an address beyond loopback without keys.
+    UserError for TCP without keys, and for a Unix socket in a folder of others.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class TrajectorySender:
         curve: CurveClient | None = None,
         on_acknowledged: OnAcknowledged | None = None,
     ) -> None:
-        require_keys(endpoint.removeprefix("tcp://").rpartition(":")[0].strip("[]"), curve)
+        require_guard(endpoint, curve)
         self.endpoint, self.run_id, self.sender_id = endpoint, run_id, sender_id
         self.unacknowledged: list[str] = []
         """Ids of trajectories that were unacknowledged when the sender was closed."""
@@ -75,7 +75,7 @@ class TrajectorySender:
         self._context = zmq.Context[zmq.Socket[bytes]]()
         socket = self._context.socket(zmq.DEALER)
         socket.linger = 0
-        socket.set_hwm(_HIGH_WATER)
+        socket.rcvhwm, socket.sndhwm = UNLIMITED, _SEND_HIGH_WATER
         socket.setsockopt(zmq.ROUTING_ID, f"{self.sender_id[:200]}/{secrets.token_hex(8)}".encode()[-255:])
         socket.setsockopt(zmq.RECONNECT_IVL, 50)
         socket.setsockopt(zmq.RECONNECT_IVL_MAX, 2000)

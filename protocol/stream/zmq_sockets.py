@@ -15,6 +15,9 @@ import zmq
 
 from protocol.codec import Frame
 
+UNLIMITED = 0
+"""High-water mark of what arrives; credit bounds it.  If a connection ends while ZeroMQ (4.3.5) does not read from it
+because its queue is full, the next heartbeat ends the process (``Assertion failed: !_io_error``)."""
 _MONITOR = "inproc://monitor"
 """Address of a monitor; unique because each socket has its own context."""
 _NOW, _AND_MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)

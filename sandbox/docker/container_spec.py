@@ -13,6 +13,8 @@ from sandbox.capabilities import BASE_CAPABILITIES
 from sandbox.default_limits import CPUS, MEMORY_MB, PIDS, SHM_MB
 from sandbox.docker.retry import Json
 
+AGENT_PROGRAMS = "/.hns"
+"""Folder in a sandbox with the programs of an agent that is not the image's."""
 PRIVATE_DNS: Json = {"Dns": ["127.0.0.254"], "DnsOptions": ["timeout:1", "attempts:1"]}
 """DNS options for a private network, where Docker's own resolver knows the other containers and must not query public
 servers: no server answers at this address, so that the lookup of any other name fails within seconds."""
@@ -83,6 +85,19 @@ class ImageConfig(NamedTuple):
     workdir: str = ""
 
 
+class VolumeMount(NamedTuple):
+    """A volume in a container."""
+
+    name: str
+    """Name of a volume that exists; empty for a new one that is removed with the container."""
+    target: str
+    read_only: bool = False
+
+    def as_mount(self) -> Json:
+        """Build an entry of Docker's ``Mounts``; an empty volume gets what the image has in the folder."""
+        return {"Type": "volume", "Source": self.name, "Target": self.target, "ReadOnly": self.read_only}
+
+
 @dataclass(frozen=True, slots=True)
 class ContainerSpec:
     """Specification of one sandbox container."""
@@ -112,8 +127,13 @@ class ContainerSpec:
     reads from such an image (:mod:`sandbox.docker.files.user_files`)."""
     tmpfs: tuple[str, ...] = ()
     """Folders in memory: absolute paths, with ``:options`` of mount or without."""
+    read_only: tuple[str, ...] = ()
+    """Folders in which nothing can be changed (:mod:`sandbox.docker.files.read_only_folders`)."""
+    volumes: tuple[VolumeMount, ...] = ()
     image_config: ImageConfig | None = None
     """The task image's configuration, if it is known."""
+    agent_programs: Path | None = None
+    """Folder on the daemon's host, mounted read-only at :data:`AGENT_PROGRAMS`."""
 
     @property
     def task_image(self) -> str:
@@ -159,6 +179,19 @@ class ContainerSpec:
                 "Tmpfs": tmpfs_options(self.tmpfs),
                 "NanoCpus": int(limits.cpus * 1e9),
                 "Ulimits": ulimits(limits),
-                "Mounts": [{"Type": "bind", "Source": str(self.toolchain), "Target": "/.sbx", "ReadOnly": True}],
+                "Mounts": [
+                    *(mount_read_only(source, target) for target, source in self._mounted.items()),
+                    *(volume.as_mount() for volume in self.volumes),
+                ],
             },
         }
+
+    @property
+    def _mounted(self) -> Mapping[str, Path]:
+        programs = {} if self.agent_programs is None else {AGENT_PROGRAMS: self.agent_programs}
+        return {"/.sbx": self.toolchain, **programs}
+
+
+def mount_read_only(source: Path, target: str) -> Json:
+    """Build an entry of Docker's ``Mounts`` for a folder on the daemon's host."""
+    return {"Type": "bind", "Source": str(source), "Target": target, "ReadOnly": True}

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Generator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self, cast
@@ -34,6 +34,7 @@ from sandbox.docker.retry import (
     Json,
     call_with_retries,
 )
+from sandbox.docker.seccomp_profile import seccomp_option
 
 REMOVAL_S = 300.0
 DEATH_S = 5.0
@@ -56,6 +57,9 @@ class DockerEngine:
     def __init__(self, url: str) -> None:
         self.url = url
         self._client: aiodocker.Docker | None = None
+        self._resources = ExitStack()
+        self._seccomp: tuple[str, ...] | None = None
+        """Security options that apply our profile, once they are known."""
         self.unanswered_at: float | None = None
         """Monotonic time of the last creating call that got no answer; see :mod:`sandbox.pool.unanswered_calls`."""
         self.committed_images: set[str] = set()
@@ -68,6 +72,7 @@ class DockerEngine:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._resources.close()
         if self._client is not None:
             client, self._client = self._client, None
             await client.close()
@@ -95,14 +100,26 @@ class DockerEngine:
     async def create_from_body(self, what: str, body: Json) -> str:
         """Create a container from the body of Docker's ``POST /containers/create``; ``what`` describes it in errors.
 
-        Returns its id.  Raises DockerEngineError.
+        It gets our seccomp profile unless it names one.  Returns its id.  Raises DockerEngineError.
         """
+        confined = await self._confine(body)
 
         async def call() -> str:
-            return (await self.docker.containers.create(body)).id
+            return (await self.docker.containers.create(confined)).id
 
         with self.creating():
             return await call_with_retries(what, call, frozenset({500, 503}), idempotent=False)
+
+    async def _confine(self, body: Json) -> Json:
+        """Add our seccomp profile to a container's body that names none."""
+        host: Json = body["HostConfig"]
+        options: list[str] = host.get("SecurityOpt") or []
+        if any(each.startswith("seccomp=") for each in options):
+            return body
+        if self._seccomp is None:
+            version = await call_with_retries("ask for the engine's version", self.docker.version, RETRIED_STATUSES)
+            self._seccomp = self._resources.enter_context(seccomp_option(version, DockerAddress.parse(self.url)))
+        return body | {"HostConfig": host | {"SecurityOpt": [*options, *self._seccomp]}}
 
     @contextmanager
     def creating(self) -> Generator[None]:
@@ -196,6 +213,16 @@ class DockerEngine:
             )
 
         return await call_with_retries("list what exists", call, RETRIED_STATUSES)
+
+    async def volumes_of(self, containers: Collection[str]) -> frozenset[str]:
+        """Return the names of the volumes that these containers have mounted. Raises DockerEngineError."""
+
+        async def call() -> frozenset[str]:
+            found = [each for each in await self._containers("{}") if each.id in containers]
+            mounts = (mount for each in found for mount in cast("list[Json]", each["Mounts"] or ()))
+            return frozenset(cast("str", mount["Name"]) for mount in mounts if mount.get("Name"))
+
+        return await call_with_retries("list the volumes of containers", call, RETRIED_STATUSES)
 
     async def image_config(self, image: str) -> ImageConfig:
         """Return what an image says of its processes.  Raises DockerEngineError."""

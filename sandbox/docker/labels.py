@@ -1,4 +1,4 @@
-"""The Docker labels by which longshore finds its own containers, committed images and networks."""
+"""The Docker labels by which longshore finds its own containers, committed images, volumes and networks."""
 
 from __future__ import annotations
 
@@ -14,6 +14,6 @@ OWNER_LABEL = f"{_PREFIX}.owner"
 EXPIRES_LABEL = f"{_PREFIX}.expires"
 """Unix time in whole seconds after which it is certainly unused."""
 NETWORK_LABEL = f"{_PREFIX}.network"
-"""Private network of a task service's container."""
+"""Private network of a task service's container, or of a session whose containers share a volume."""
 SERVICE_LABEL = f"{_PREFIX}.service"
 """Name of a task service's container on that network."""

@@ -1,4 +1,4 @@
-"""Detects leaks: compares complete inventories of an engine, without trusting labels."""
+"""Finds what is left on an engine, by labels or by comparing complete inventories."""
 
 from __future__ import annotations
 
@@ -8,44 +8,33 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 
 from sandbox.docker.engine import DockerEngine
-from sandbox.docker.files import committed_images
+from sandbox.docker.files import committed_images, shared_volumes
 from sandbox.docker.inventory import DockerInventory
+from sandbox.docker.labels import POOL_LABEL
 from sandbox.docker.network import private_networks
 
 _POLL_S = 0.3
 
 
-async def inventory_without_labels(engine: DockerEngine, labels: Mapping[str, str]) -> DockerInventory:
-    """List what the engine holds, except containers, networks and committed images with all these labels.
+async def inventory_where(engine: DockerEngine, matches: Callable[[Mapping[str, str]], bool]) -> DockerInventory:
+    """List the containers, networks, shared volumes and committed images whose labels match.  Other volumes carry none.
 
     Raises DockerEngineError.
     """
-    own = DockerInventory(
-        frozenset(each.id for each in await engine.containers(labels)),
-        frozenset(each.id for each in await private_networks.list_networks(engine, labels)),
-        frozenset(),
-        frozenset(each.image for each in await committed_images.list_committed_images(engine, labels)),
-    )
-    return (await engine.inventory()).new_since(own)
-
-
-async def inventory_of_others(engine: DockerEngine, key: str, value: str) -> DockerInventory:
-    """List what carries the label ``key`` with another value, and so belongs to a process that may still be working.
-
-    Raises DockerEngineError.
-    """
-
-    def others(labels: Mapping[str, str]) -> bool:
-        return labels.get(key, value) != value
-
     return DockerInventory(
-        frozenset(each.id for each in await engine.containers() if others(each.labels)),
-        frozenset(each.id for each in await private_networks.list_networks(engine, {}) if others(each.labels)),
-        frozenset(),
+        frozenset(each.id for each in await engine.containers() if matches(each.labels)),
+        frozenset(each.id for each in await private_networks.list_networks(engine, {}) if matches(each.labels)),
+        frozenset(each.name for each in await shared_volumes.list_volumes(engine, {}) if matches(each.labels)),
         frozenset(
-            each.image for each in await committed_images.list_committed_images(engine, {}) if others(each.labels)
+            each.image for each in await committed_images.list_committed_images(engine, {}) if matches(each.labels)
         ),
     )
+
+
+async def inventory_of_strangers(engine: DockerEngine) -> DockerInventory:
+    """List what no pool of longshore made, the volumes of its containers included.  Raises DockerEngineError."""
+    found = await inventory_where(engine, lambda labels: POOL_LABEL not in labels)
+    return replace(found, volumes=await engine.volumes_of(found.containers))
 
 
 async def wait_for_leaks(
@@ -58,17 +47,26 @@ async def wait_for_leaks(
 ) -> DockerInventory:
     """Return what is new and stays for ``patience_s``, within which removals in progress may finish.
 
-    ``count_reserved`` returns how many new containers a server keeps for itself; ``list_others`` what belongs to
-    other processes. Raises DockerEngineError.
+    ``count_reserved`` returns how many new containers a server keeps for itself; ``list_others`` what others own.
+    Raises DockerEngineError.
     """
-    give_up = time.monotonic() + patience_s
-    while True:
-        of_others = await list_others() if list_others is not None else before
-        new = (await engine.inventory()).new_since(before).new_since(of_others)
-        if new and list_others is not None:  # created since then
+
+    async def find() -> DockerInventory:
+        new = (await engine.inventory()).new_since(before)
+        if new and list_others is not None:
             new = new.new_since(await list_others())
         if new.containers and count_reserved is not None:
             new = replace(new, containers=frozenset(sorted(new.containers)[await count_reserved() :]))
-        if not new or time.monotonic() > give_up:
-            return new
+        return new
+
+    return await wait_until_removed(find, patience_s)
+
+
+async def wait_until_removed(find: Callable[[], Awaitable[DockerInventory]], patience_s: float) -> DockerInventory:
+    """Return what ``find`` still finds after ``patience_s``, or nothing as soon as it finds nothing."""
+    give_up = time.monotonic() + patience_s
+    while True:
+        found = await find()
+        if not found or time.monotonic() > give_up:
+            return found
         await asyncio.sleep(_POLL_S)

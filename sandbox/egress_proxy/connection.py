@@ -16,7 +16,7 @@ from yarl import URL
 
 from sandbox.egress_proxy import index_links
 from sandbox.egress_proxy.cached_file import FetchFailedError, ResponseHead
-from sandbox.egress_proxy.rules import AllowList, split_authority
+from sandbox.egress_proxy.rules import AllowList
 from sandbox.egress_proxy.upstream import (
     EgressRefusedError,
     UpstreamClient,
@@ -25,6 +25,7 @@ from sandbox.egress_proxy.upstream import (
     open_tunnel,
     vet_host,
 )
+from sandbox.tasks.allowed_hosts import split_authority
 
 _CLIENT_S = 120.0
 _TUNNEL_S = 600.0

@@ -14,7 +14,10 @@ from typing import Self
 
 from protocol.errors import UserError
 from sandbox.egress_proxy.proxy import EgressProxy, EgressProxyStatistics
+from sandbox.egress_proxy.rules import find_refused_hosts
 from sandbox.egress_proxy.settings import EgressProxySettings
+from sandbox.errors import TaskFault
+from sandbox.tasks.task import TaskNetwork
 
 
 class LazyEgressProxy:
@@ -60,6 +63,11 @@ class LazyEgressProxy:
             self._proxy = proxy
             self._opened.set()
             await self._closing.wait()
+
+    def check_hosts(self, network: TaskNetwork) -> None:
+        """Raise TaskFault if only the operator may allow one of a task's hosts, and has not named it."""
+        for what, why in find_refused_hosts(network, self._settings.always_allowed_hosts):
+            raise TaskFault(f"{what}: {why}")
 
     def environment(self, service_names: Iterable[str] = ()) -> Mapping[str, str]:
         """See :meth:`EgressProxySettings.environment`."""

@@ -18,12 +18,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
+from yarl import URL
+
 from sandbox.docker.network.network_namespace import listen_in_namespace
+from sandbox.egress_proxy.cached_file import FetchFailedError
 from sandbox.egress_proxy.connection import ProxyAccess, serve_connection
+from sandbox.egress_proxy.download import download
 from sandbox.egress_proxy.file_cache import FileCache
 from sandbox.egress_proxy.rules import AllowList
 from sandbox.egress_proxy.settings import PROXY_ADDRESS, EgressProxySettings
-from sandbox.egress_proxy.upstream import UpstreamClient
+from sandbox.egress_proxy.upstream import EgressRefusedError, UpstreamClient, UpstreamError
+from sandbox.errors import ImageError
 
 _MOST_CONNECTIONS = 64
 _MOST_NAMED = 1000
@@ -89,7 +94,7 @@ class EgressProxy:
         UserError, DockerEngineError.
         """
         listener = await listen_in_namespace(pid, confirm)
-        allowed = AllowList((*hosts, *self._settings.always_allowed_hosts), everywhere)
+        allowed = AllowList(hosts, self._settings.always_allowed_hosts, everywhere)
         closed = asyncio.Event()
 
         def ended(listening: asyncio.Task[None]) -> None:  # also of a task that was cancelled before its first step
@@ -107,6 +112,14 @@ class EgressProxy:
         finally:
             listening.cancel()
             await asyncio.shield(closed.wait())
+
+    async def fetch(self, url: str, hosts: tuple[str, ...], most_bytes: int, *, everywhere: bool) -> bytes:
+        """Return a file of at most ``most_bytes`` as a sandbox with these hosts would get it. Raises ImageError."""
+        allowed = AllowList(hosts, self._settings.always_allowed_hosts, everywhere)
+        try:
+            return await download(self._upstream, allowed, URL(url), most_bytes)
+        except (EgressRefusedError, UpstreamError, FetchFailedError, ValueError) as error:
+            raise ImageError(f"{url} cannot be fetched: {error or 'the connection ended'}") from error
 
     async def _listen(self, listener: socket.socket, access: ProxyAccess) -> None:
         slots = asyncio.Semaphore(_MOST_CONNECTIONS)

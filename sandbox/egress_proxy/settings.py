@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from protocol.settings import ConfigSection
 from sandbox.docker.network.proxy_address import PROXY_HOST, PROXY_PORT
 from sandbox.egress_proxy.index_links import proxied_path
-from sandbox.egress_proxy.rules import NOT_A_HOST, split_authority
+from sandbox.tasks.allowed_hosts import NOT_A_HOST, split_authority
 
 PROXY_ADDRESS = f"http://{PROXY_HOST}:{PROXY_PORT}"
 CacheSize = Annotated[float, Field(gt=0)]
@@ -22,8 +22,9 @@ class EgressProxySettings(ConfigSection):
     """Hosts that sandboxes in network mode ``proxy`` may reach, and the size of the proxy's cache."""
 
     allow_hosts: tuple[str, ...] = ()
-    """Hosts that every task in network mode ``proxy`` may reach in addition to its own list: ``example.org``,
-    ``*.example.org``."""
+    """Hosts that every task in network mode ``proxy`` or ``full`` may reach in addition to its own list:
+    ``example.org``, ``*.example.org``. A host named here (without ``*.``) may have a private address; one of this
+    machine is reached only if named as an address with its port."""
     python_index: str = ""
     """Package index for pip and uv in network mode ``proxy``; each file is fetched once for all sandboxes of a
     machine."""

@@ -16,6 +16,7 @@ from yarl import URL
 
 from sandbox.egress_proxy.cached_file import CachedFile, FetchFailedError, Headers, ResponseHead
 from sandbox.egress_proxy.file_cache import FileCache, cache_lifetime_s
+from sandbox.egress_proxy.own_addresses import is_own_address
 from sandbox.egress_proxy.rules import AllowList
 
 _CONNECT_S = 20.0
@@ -70,9 +71,13 @@ async def vet_host(allowed: AllowList, host: str, port: int) -> VettedHost:
     except (OSError, TimeoutError) as error:
         raise UpstreamError(f"{host} cannot be resolved: {error}") from error
     addresses = tuple(dict.fromkeys(str(each[4][0]) for each in found))
-    good = tuple(each for each in addresses if allowed.allows_address(host, each))
+    refused = {
+        each: allowed.explain_refused_address(host, port, each, is_own=is_own_address(each)) for each in addresses
+    }
+    good = tuple(each for each, why in refused.items() if not why)
     if not good:
-        raise EgressRefusedError(f"{host} resolves to {', '.join(addresses)}, which is not public")
+        why = "; ".join(f"{each}, {why}" for each, why in refused.items())
+        raise EgressRefusedError(f"{host} leads to {why}: only sandbox.allow_hosts or --allow-host may allow it")
     return VettedHost(host, port, good)
 
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from sandbox.grading.canaries import CanaryVerdict
 from sandbox.grading.isolation.decision import Isolation
-from sandbox.grading.results.verdict import REWARD_TEST, GradedTest, weighted_score
+from sandbox.grading.results.verdict import REWARD_TEST, GradedTest, total_reward, weighted_score
 from sandbox.grading.suspicions import Suspicion
 from sandbox.tasks.task import GradingLevel
+
+STEP_SEPARATOR = ": "
+"""Stands between the name of a step and that of its test."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,10 +20,12 @@ class GradeResult:
     """One result per test, and facts about the run."""
 
     tests: tuple[GradedTest, ...]
-    reward: float | None
-    """Value of the tests' own reward file, any finite number; None if they wrote none."""
+    rewards: Mapping[str, float]
+    """Finite numbers of the tests' own reward file by name; empty if they wrote none. Of several steps, those of all
+    together (:mod:`sandbox.grading.steps`)."""
     log: str
-    """Head and tail of the tests' output, the links that were removed before, and the reason if the run is void."""
+    """Head and tail of the tests' output, the links that were removed before, the reason if the run is void, and the
+    services that were stopped."""
     level: GradingLevel
     """Grading level at which the tests ran. At ``live`` and ``sibling`` the agent's processes were alive."""
     isolation: Isolation
@@ -26,6 +33,18 @@ class GradeResult:
     ms: float
     suspicions: tuple[Suspicion, ...] = ()
     """Commands of a full pass that a person should read."""
+    canaries: CanaryVerdict = CanaryVerdict.TRUE
+    """What the canaries said: the run is void unless it is true."""
+
+    @property
+    def falsified(self) -> bool:
+        """True if code of the agent falsified the outcomes of the tests."""
+        return self.canaries is CanaryVerdict.LIED
+
+    @property
+    def reward(self) -> float | None:
+        """The one of the rewards that counts; None if there is none."""
+        return total_reward(self.rewards)
 
     @property
     def pass_ratio(self) -> float:
@@ -41,8 +60,9 @@ class GradeResult:
 
     @property
     def rewards_only(self) -> bool:
-        """True if nothing but the reward file says how the tests ended."""
-        return self.reward is not None and [test.name for test in self.tests] == [REWARD_TEST]
+        """True if nothing but the reward file says how the tests ended; of several steps, but their reward files."""
+        names = [test.name.rpartition(STEP_SEPARATOR)[2] for test in self.tests]
+        return self.reward is not None and bool(names) and {*names} == {REWARD_TEST}
 
     @property
     def score(self) -> float:

@@ -2,10 +2,10 @@
 
 Before a byte of a test enters a container, every process of the agent is dead, even the shell that PID 1 starts from an
 image (:mod:`sandbox.grading.containers.grading_container` chooses the container). Only at level ``live`` they keep
-running beside the tests, whose folders they cannot see (:attr:`Isolation.LIVE`).  The tests run as PID 1's child in an
-environment that the agent cannot influence (:mod:`sandbox.grading.isolation.environment`).  The verdict is read from
-that child's own output stream, which nothing that ran before can reach, and from report files that are emptied before
-and read after everything else has been killed.
+running, beside the tests, whose folders they cannot see (:attr:`Isolation.LIVE`), and afterwards.  The tests run as
+PID 1's child in an environment that the agent cannot influence (:mod:`sandbox.grading.isolation.environment`).  The
+verdict is read from that child's own output stream, which nothing that ran before can reach, and from report files that
+are emptied before and read after everything that could write them has been killed.
 
 ``sh`` and ``bash`` scripts run in static shells with static tools that are mounted read-only, and the toolchain answers
 a stock script's ``apt-get``, ``curl`` and ``uv``; its own Python then runs pytest without a network: a poisoned shell,
@@ -38,7 +38,8 @@ from functools import partial
 from protocol.errors import InfraError
 from protocol.truncation import HeadTailBuffer
 from sandbox.errors import DestructionCause, SandboxDestroyed, SandboxLost
-from sandbox.grading.containers.agent_processes import kill_agent_processes
+from sandbox.grading.canaries import CANARIES_FILE, MAX_RECORD_BYTES, Canaries, plan_canaries
+from sandbox.grading.containers.agent_processes import kill_tests
 from sandbox.grading.containers.artifacts import UnfitArtifactError
 from sandbox.grading.containers.container_paths import clear_paths, give_paths, touch
 from sandbox.grading.containers.grading_container import longest_overhead_s, open_grading_container
@@ -46,14 +47,20 @@ from sandbox.grading.containers.symlink_guard import remove_links
 from sandbox.grading.grade_result import GradeResult
 from sandbox.grading.grading_run import GradingRun, judge_run
 from sandbox.grading.hidden_tests import files_for_tests, folders_for_tests, mentions_path, script_path
-from sandbox.grading.isolation.decision import Isolation, decide_isolation
-from sandbox.grading.isolation.environment import TEMPORARY_DIR, TESTS_DIR, build_test_environment
+from sandbox.grading.isolation.decision import (
+    Isolation,
+    calls_plain_programs,
+    decide_isolation,
+    find_reported_isolation,
+)
+from sandbox.grading.isolation.environment import TEMPORARY_DIR, TESTS_DIR, build_test_environment, withheld_variables
 from sandbox.grading.isolation.script_shell import choose_shell
 from sandbox.grading.results.marked_output import make_output_parser
 from sandbox.session.child_process import run_child_process
 from sandbox.session.files import FileTooLarge, read_file, replace_path, write_files
 from sandbox.session.init_connection.init_requests import FileFlag
 from sandbox.session.sandbox_session import SandboxSession
+from sandbox.tasks.formats.liveweb.web_checks import SILENT_SITE_EXIT
 from sandbox.tasks.task import GradingLevel, NetworkMode, Task
 from sandbox.toolchain.in_container.layout import CREATED_PATHS_FILE, FACTS_FILE
 
@@ -68,7 +75,7 @@ _LOG_BYTES = 16 << 10
 async def grade_sandbox(
     session: SandboxSession, task: Task, timeout_s: float | None = None, commands: Sequence[str] = ()
 ) -> GradeResult:
-    """Grade what the agent left, at the task's level. Except at ``sibling`` the session's shell does not survive.
+    """Grade what the agent left, at the task's level. The session's shell survives only at ``live`` and ``sibling``.
 
     However this ends, no process of the tests keeps running in the agent's container, and only the files that they
     wrote outside their own folders remain. ``commands``: what the agent ran, for :attr:`GradeResult.suspicions`.
@@ -85,15 +92,18 @@ async def grade_sandbox(
             _tests_removed(test_session, task, wanted=test_session is session),
         ):
             verifier = await _has_verifier(test_session)
-            isolation = _decide_isolation(task, verifier=verifier)
-            env = await _test_environment(test_session, task, isolation, network)
-            run = await _run_tests(test_session, task, isolation, limit_s, env, verifier=verifier)
+            given = await _given_variables(test_session, task)
+            isolation = _decide_isolation(task, verifier=verifier, plain=not withheld_variables(given))
+            canaries = plan_canaries(task) if verifier else None
+            env = _test_environment(test_session, task, given, isolation, network)
+            run = await _run_tests(test_session, task, isolation, limit_s, env, verifier=verifier, canaries=canaries)
     except UnfitArtifactError as error:
         run = GradingRun(note=f"the agent's files could not be copied to the tests: {error}")
-    isolation = isolation or _decide_isolation(task)
+    isolation = find_reported_isolation(isolation or _decide_isolation(task), task.tests)
     if task.grading is GradingLevel.LIVE:
         isolation = Isolation.LIVE
-    return run.result(task, commands, task.grading, isolation, (time.perf_counter() - started) * 1000)
+    result = run.result(task, commands, task.grading, isolation, (time.perf_counter() - started) * 1000)
+    return dataclasses.replace(result, log="\n".join((result.log, *session.stopped_services)))
 
 
 def max_grading_s(task: Task, timeout_s: float | None = None) -> float:
@@ -101,10 +111,16 @@ def max_grading_s(task: Task, timeout_s: float | None = None) -> float:
     return (timeout_s or task.test_timeout_s) + longest_overhead_s(task.grading)
 
 
-def _decide_isolation(task: Task, *, verifier: bool = True) -> Isolation:
+def _decide_isolation(task: Task, *, verifier: bool = True, plain: bool = True) -> Isolation:
     if task.tests_environment is not None:
         return Isolation.IMAGE
-    return decide_isolation(task.run_tests, task.tests, verifier=verifier)
+    return decide_isolation(task.run_tests, task.tests, verifier=verifier, plain=plain)
+
+
+async def _given_variables(test_session: SandboxSession, task: Task) -> dict[str, str]:
+    """Return the variables of the image and of the task for its tests."""
+    image, own = await test_session.image_config(), task.tests_environment
+    return {**dict(image.env), **(task.env if own is None else own.env), **task.test_env}
 
 
 async def _has_verifier(test_session: SandboxSession) -> bool:
@@ -115,16 +131,19 @@ async def _has_verifier(test_session: SandboxSession) -> bool:
         return False
 
 
-async def _test_environment(
-    test_session: SandboxSession, task: Task, isolation: Isolation, network: Mapping[str, str]
+def _test_environment(
+    test_session: SandboxSession, task: Task, given: Mapping[str, str], isolation: Isolation, network: Mapping[str, str]
 ) -> dict[str, str]:
     """Return the tests' environment; ``network``: the variables for the network of their phase."""
-    image = dict((await test_session.image_config()).env)
-    own = task.tests_environment
-    offline = task.network.verify is NetworkMode.NONE
-    folders = (task.workdir, *task.artifacts)
-    given, home = {**(task.env if own is None else own.env), **task.test_env}, test_session.tests_user.home
-    return build_test_environment(image, given, network, isolation, folders, home=home, offline=offline)
+    return build_test_environment(
+        given,
+        network,
+        isolation,
+        (task.workdir, *task.artifacts),
+        home=test_session.tests_user.home,
+        plain=isolation is Isolation.TOOLCHAIN and calls_plain_programs(task.run_tests, task.tests),
+        offline=task.network.verify is NetworkMode.NONE,
+    )
 
 
 async def _run_tests(
@@ -135,27 +154,41 @@ async def _run_tests(
     env: Mapping[str, str],
     *,
     verifier: bool,
+    canaries: Canaries | None,
 ) -> GradingRun:
     """Write the tests into the container, remove the links that lead to them, run and judge them."""
-    why = await _write_tests(test_session, task, isolation)
+    why = await _write_tests(test_session, task, isolation, canaries)
     if why:
         return GradingRun(note=why)
     try:
         removed, why = await remove_links(test_session, tuple({TESTS_DIR, *folders_for_tests(task)}))
         if why:
             return GradingRun(note=why, removed_links=removed)
+        env = {**env, **(canaries.variables(env, isolation) if canaries else {})}
         run = await _run_script(test_session, task, limit_s, env, verifier=verifier)
     except OSError as error:
         if task.grading is GradingLevel.LIVE:
             return GradingRun(note=f"the tests could not be started beside what the agent left running: {error}")
         raise SandboxLost(f"the tests could not be started: {error}") from error
+    if canaries and not run.timed_out:
+        run = run.with_canaries(canaries.judge(await _canary_record(test_session)))
     return dataclasses.replace(run, removed_links=removed)
+
+
+async def _canary_record(test_session: SandboxSession) -> bytes:
+    """Return the canaries' file; nothing if the tests have replaced it."""
+    try:
+        return await read_file(test_session, CANARIES_FILE, MAX_RECORD_BYTES)
+    except (OSError, FileTooLarge):
+        return b""
 
 
 async def _run_script(
     test_session: SandboxSession, task: Task, limit_s: float, env: Mapping[str, str], *, verifier: bool
 ) -> GradingRun:
-    """Run the test script and judge it. Raises OSError if it cannot be started."""
+    """Run the test script and judge it.
+
+    Raises OSError if it cannot be started, SandboxLost if a site of a web task does not answer."""
     output, log = make_output_parser(task.results_format), HeadTailBuffer(_LOG_BYTES, _LOG_BYTES)
 
     def feed(data: bytes) -> bool:
@@ -167,7 +200,9 @@ async def _run_script(
     user, cwd = test_session.tests_user.process, test_session.workdir
     end = await run_child_process(test_session, argv, feed, env=env, limit_s=limit_s, cwd=cwd, user=user)
     if end is None or task.reports:
-        await kill_agent_processes(test_session)  # then nothing is left that could write a report
+        await kill_tests(test_session, task.grading)  # then nothing is left that could write a report
+    if end is not None and task.start_url and end.code == SILENT_SITE_EXIT:
+        raise SandboxLost(f"the tests found no site that answers: {log.text().strip()}")
     if end is None:
         return GradingRun(log=log.text(), note=f"the tests exceeded their limit of {limit_s:g} s", timed_out=True)
     return await judge_run(
@@ -191,7 +226,7 @@ async def _tests_removed(test_session: SandboxSession, task: Task, *, wanted: bo
 
 async def _remove_tests(test_session: SandboxSession, task: Task) -> None:
     try:
-        await kill_agent_processes(test_session)
+        await kill_tests(test_session, task.grading)
         created = await _created_by_shims(test_session)
         for at in range(0, len(created), _CLEARED_AT_ONCE):
             await clear_paths(test_session, created[at : at + _CLEARED_AT_ONCE])
@@ -214,7 +249,9 @@ async def _created_by_shims(test_session: SandboxSession) -> list[str]:
     return [os.fsdecode(each) for each in dict.fromkeys(noted.split(b"\0")) if each.startswith(b"/")]
 
 
-async def _write_tests(test_session: SandboxSession, task: Task, isolation: Isolation) -> str:
+async def _write_tests(
+    test_session: SandboxSession, task: Task, isolation: Isolation, canaries: Canaries | None
+) -> str:
     """Write the tests, and an empty file for each report. Returns the reason if the agent's files prevent it."""
     user = test_session.tests_user
     files = {f"{TESTS_DIR}/{name}": data for name, data in files_for_tests(task, isolation).items()}
@@ -231,8 +268,10 @@ async def _write_tests(test_session: SandboxSession, task: Task, isolation: Isol
             await write_files(test_session, {CREATED_PATHS_FILE: installed.encode() + b"\0"}, mode=0o600)
         for report in task.reports:
             await replace_path(test_session, report, mode=0o600)
+        secrets = canaries.files if canaries else {}
+        await write_files(test_session, secrets, mode=0o600)
         if not user.is_root:
-            given = (*folders_for_tests(task).keys() - {TEMPORARY_DIR}, *task.reports)
+            given = (*folders_for_tests(task).keys() - {TEMPORARY_DIR}, *task.reports, *secrets)
             await give_paths(test_session, given, user.process)
     except OSError as error:
         return f"the tests could not be written into the container: {error.strerror}"

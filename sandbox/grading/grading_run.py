@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from sandbox.grading.canaries import CanaryVerdict
 from sandbox.grading.grade_result import GradeResult
 from sandbox.grading.isolation.decision import Isolation
 from sandbox.grading.results.report_files import MAX_REPORT_BYTES, read_report
@@ -25,22 +26,30 @@ class GradingRun:
     timed_out: bool = False
     removed_links: str = ""
     """Sentence about links to the tests that were removed before."""
+    canaries: CanaryVerdict = CanaryVerdict.TRUE
+
+    def with_canaries(self, said: CanaryVerdict) -> GradingRun:
+        """Return this run, void unless the canaries told the truth."""
+        if said is CanaryVerdict.TRUE:
+            return self
+        return replace(self, verdict=None, note=self.note or said.value, canaries=said)
 
     def result(
         self, task: Task, commands: Sequence[str], level: GradingLevel, isolation: Isolation, ms: float
     ) -> GradeResult:
         """Return the grade. In a void run every expected test has failed. ``commands``: what the agent ran."""
-        tests, reward = self.verdict or judge_reports(task.expected_tests, task.weights, ())
+        tests, rewards = self.verdict or judge_reports(task.expected_tests, task.weights, ())
         passed = bool(tests) and all(test.passed for test in tests)
         return GradeResult(
             tests,
-            reward,
+            rewards,
             self.log + "".join(f"\n[{each}]\n" for each in (self.removed_links, self.note) if each),
             level,
             isolation,
             self.timed_out,
             ms,
             find_suspicions(commands, task) if passed else (),
+            self.canaries,
         )
 
 

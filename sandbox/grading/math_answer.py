@@ -1,170 +1,128 @@
-r"""Reads the ``\\boxed{…}`` answer at the end of a reply and compares it with the right one. Pure.
+r"""Reads the ``\\boxed{…}`` answer at the end of a reply and compares it with the right one.
 
-Two answers are the same when they are equal texts once typesetting is removed, or the same number, fraction or simple
-expression (:mod:`sandbox.grading.math_expression`), or lists, pairs or intervals of such. An answer that contains more
-than the question asks for is a different answer. Nothing in a reply is executed, and all work is bounded.
+Two answers are the same when they are equal texts once typesetting is removed, the same number, or the same expression,
+list, interval, equation or matrix as :mod:`sandbox.grading.math_expression` reads them in a process of its own.  An
+answer that contains more than the question asks for is a different answer.  A unit counts where both answers have one.
+Nothing in a reply is executed, and all work is bounded.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from fractions import Fraction
 
-from sandbox.grading.math_expression import (
-    MOST_CHARS,
-    Expression,
-    UnreadableExpressionError,
-    expressions_equal,
-    parse_expression,
-)
+from sandbox.grading.math_process import EXPRESSIONS
+from sandbox.grading.math_typesetting import as_latex, drop_thousands_separators, strip_markup
 
 ANSWER_TEST = "answer"
 """Name of the only test of a task with a boxed answer."""
 
+MOST_CHARS = 1000
+
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
 _THOUGHT = "</think>"
-_MOST_ITEMS = 50
-_SET = "\N{LEFT WHITE CURLY BRACKET}", "\N{RIGHT WHITE CURLY BRACKET}"
-"""Characters that stand for literal braces, which LaTeX distinguishes from grouping ones."""
-_DEGREES = re.compile(r"\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![A-Za-z]))|\\degree(?![A-Za-z])|°")
-_UNIT = re.compile(r"(?<=[\d}])\s*\\(?:text|textrm|mathrm|mbox)\s*\{[^{}\d]*\}\s*(?:\^\s*\{?\d\}?)?$")
-_WORDED = re.compile(r"\\(?:text(?:bf|it|rm)?|math(?:rm|bf|it)|mbox|operatorname)\s*\{([^{}]*)\}")
-_THIN = re.compile(r"(?<=\d)(?:\\[,! ]|\{,\})(?=\d{3})")
-_GONE = re.compile(r"\\(?:left|right|[bB]igg?[lr]?|limits|q?quad|displaystyle)(?![A-Za-z])|\\[!,;: ()\[\]]|\\?[$%]|~")
-_GROUPED = re.compile(r"[-+]?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
-_NAMED = re.compile(r"\s*([A-Za-z](?:_\{?\w+\}?)?(?:\([A-Za-z]\))?)\s*=([^=]*)")
+_AND = r"(?:,|and|or|\\text\s*\{\s*(?:and|or)\s*\})"
+_MARKUP = r"(?:\\[()\[\]]|\\q?quad|\\[,; ]|[$\s])*"
+_BETWEEN_BOXES = re.compile(f"{_MARKUP}(?:,{_MARKUP})?{_AND}{_MARKUP}")
+_NO_LIMITS = r"(?!.*\b(?:and|or|not|more|less|fewer|least|most|than)\b)"
+_SQUARED = r"\s*(?:\^\s*\{?\d\}?)?$"
+_UNIT = re.compile(
+    rf"(?<=[\d}}])\s*\\(?:text(?:bf|it|rm|normal)?|mathrm|mbox)\s*\{{(?P<set>{_NO_LIMITS}[^{{}}\d]*)\}}{_SQUARED}"
+    rf"|(?<=\d)\s+(?P<plain>{_NO_LIMITS}(?:[ckm]?m|k?g|ft|lb|hr|[a-z]*[aeiou][a-z]+(?:/[a-z]+)?)){_SQUARED}"
+    r"|(?<=\d)\s*(?P<sign>\\?%)$"
+)
+_PERCENT = {"%", "percent", "percentage", "pct"}
+_SET_BUILDER = re.compile(r"\\\{[^}]*(?::|\\mid|\||\\vert)")
 _WORDS = re.compile(r"[^\W\d_]{2,}(?:[\s-]+[^\W\d_]+)*")
+_NUMBER = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)")
+_NUMERAL = re.compile(r"(\d[\dA-Fa-f]*)_\{?(\w+)\}?")
+"""A number with its base."""
 _SPACE = re.compile(r"(?<!\d)\s+|\s+(?!\d)")
 """White space, except between two numbers."""
-_JOINED = re.compile(r"(?<=[\d\s)}])(?:or|and)(?=[\s\\(\d-])")
 
 
 def extract_boxed(text: str) -> str | None:
-    """Return the content of the reply's last box after its reasoning; None if there is none or it is not closed."""
+    r"""Return the content of the reply's last box after its reasoning; None if there is none or it is not closed.
+
+    Boxes that only a comma, "and" or "or" separates are one list: ``\boxed{1} and \boxed{2}`` is ``1, 2``."""
     answer = text.rpartition(_THOUGHT)[2]
-    boxes = list(_BOX.finditer(answer))
-    if not boxes:
-        return None
-    begin, depth = boxes[-1].end(), 1
-    for at in range(begin, len(answer)):
-        if answer[at] in "{}" and answer[at - 1] != "\\":
-            depth += 1 if answer[at] == "{" else -1
-            if not depth:
-                return answer[begin:at].strip()
-    return None
+    contents: list[str] = []
+    begun = len(answer)
+    for box in reversed(list(_BOX.finditer(answer))):
+        end = _find_closing_brace(answer, box.end())
+        if end is None or (contents and not _BETWEEN_BOXES.fullmatch(answer, end + 1, begun)):
+            break
+        contents.append(answer[box.end() : end].strip())
+        begun = box.start()
+    return ", ".join(reversed(contents)) if contents else None
 
 
 def is_right_answer(reply: str, expected: str) -> bool:
-    """Return whether ``reply`` gives ``expected``, which is an answer or a solution that boxes it."""
+    """Return whether ``reply`` gives ``expected``, which is an answer or a solution that boxes it.
+
+    Blocks for up to a few seconds; may be called in any thread.  Raises InfraError."""
     given, boxed = extract_boxed(reply), extract_boxed(expected)
     return given is not None and same_answer(given, expected if boxed is None else boxed)
 
 
 def same_answer(given: str, expected: str) -> bool:
-    one, other = strip_typesetting(given[: 2 * MOST_CHARS]), strip_typesetting(expected[: 2 * MOST_CHARS])
-    if not one or not other or max(len(given), len(expected)) > MOST_CHARS:
-        return bool(expected.strip()) and given.strip() == expected.strip()
-    if _WORDS.fullmatch(one) or _WORDS.fullmatch(other):
-        return _tight(one).casefold() == _tight(other).casefold()
-    (its_name, its), (the_name, the) = _split_name(one), _split_name(other)
-    names = {name for name in (its_name, the_name) if name}
-    return _tight(one) == _tight(other) or (len(names) < 2 and _same_lists(_listed(its), _listed(the)))
-
-
-def strip_typesetting(answer: str) -> str:
-    """Remove typesetting: dollars, spacing, units, quotes, a full stop, commands around words."""
-    text = _DEGREES.sub("", answer.strip())
-    text = _UNIT.sub("", text)
-    text = _THIN.sub("", text.replace(r"\{", _SET[0]).replace(r"\}", _SET[1]))
-    text = _JOINED.sub(",", _WORDED.sub(r"\1", _GONE.sub(" ", text)))
-    text = text.strip().removesuffix(".").strip()
-    if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
-        text = text[1:-1].strip()
-    return text.replace(",", "") if _GROUPED.fullmatch(text) else text
-
-
-class _List(NamedTuple):
-    brackets: str
-    """Brackets around the list, such as ``(]`` of an interval; empty for a plain list and for a set."""
-    items: tuple[str, ...]
-
-
-def _tight(text: str) -> str:
-    return _SPACE.sub("", text)
-
-
-def _split_name(text: str) -> tuple[str, str]:
-    """Split ``x = 5`` into ``x`` and ``5``."""
-    found = _NAMED.fullmatch(text)
-    return (found[1], found[2]) if found else ("", text)
-
-
-def _listed(text: str) -> _List:
-    text = text.strip()
-    ends = text[:1] + text[-1:]
-    if _encloses(text):
-        items = _items(text[1:-1])
-        if ends == "".join(_SET):
-            return _List("", items)
-        if len(items) > 1 and ends != "{}":
-            return _List(ends, items)
-    return _List("", _items(text))
-
-
-def _encloses(text: str) -> bool:
-    """Return whether the first character is the bracket that the last one closes."""
-    depth = 0
-    for at, char in enumerate(text):
-        depth += (char in f"([{{{_SET[0]}") - (char in f")]}}{_SET[1]}")
-        if depth == 0:
-            return at == len(text) - 1 > 0
-    return False
-
-
-def _items(text: str) -> tuple[str, ...]:
-    """Split at commas outside all brackets and drop names: ``x = 1, x = 2`` lists 1 and 2."""
-    parts, depth = [""], 0
-    for char in text:
-        depth += (char in f"([{{{_SET[0]}") - (char in f")]}}{_SET[1]}")
-        if char == "," and not depth:
-            parts.append("")
-        else:
-            parts[-1] += char
-    return tuple(_split_name(part)[1].strip() for part in parts)
-
-
-def _same_lists(one: _List, other: _List) -> bool:
-    if one.brackets != other.brackets or not len(one.items) == len(other.items) <= _MOST_ITEMS:
+    if not expected.strip() or given.strip() == expected.strip():
+        return bool(expected.strip())
+    if max(len(given), len(expected)) > MOST_CHARS:
         return False
-    its, the = [_Item.parse(text) for text in one.items], [_Item.parse(text) for text in other.items]
-    if one.brackets:
-        return all(each.is_same(expected) for each, expected in zip(its, the, strict=True))
-    return _same_sets(its, the)
+    its, the = _Answer.read(given), _Answer.read(expected)
+    if its.unit and the.unit and its.unit != the.unit:
+        return False
+    if _same_texts(its.text, the.text):
+        return True
+    return its.is_percent != the.is_percent and _same_texts(its.fraction, the.fraction)
 
 
-def _same_sets(its: Sequence[_Item], the: Sequence[_Item]) -> bool:
-    left = list(the)
-    for each in its:
-        found = next((expected for expected in left if each.is_same(expected)), None)
-        if found is None:
-            return False
-        left.remove(found)
-    return True
-
-
-class _Item(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Answer:
     text: str
-    value: Expression | None
+    unit: str
+    is_percent: bool
 
     @classmethod
-    def parse(cls, text: str) -> _Item:
-        try:
-            return cls(_tight(text), parse_expression(text))
-        except UnreadableExpressionError:
-            return cls(_tight(text), None)
+    def read(cls, answer: str) -> _Answer:
+        text = strip_markup(answer)
+        found = _UNIT.search(text)
+        unit = ""
+        if found is not None:
+            text = text[: found.start()]
+            unit = " ".join(found[found.lastgroup or 0].replace("\\", "").split()).casefold()
+        is_percent = unit in _PERCENT
+        return cls(drop_thousands_separators(as_latex(text)), "" if is_percent else unit, is_percent)
 
-    def is_same(self, other: _Item) -> bool:
-        if self.text == other.text:
-            return True
-        return self.value is not None and other.value is not None and expressions_equal(self.value, other.value)
+    @property
+    def fraction(self) -> str:
+        """The answer with 50 percent as 50/100."""
+        return rf"\frac{{{self.text}}}{{100}}" if self.is_percent else self.text
+
+
+def _find_closing_brace(text: str, begin: int) -> int | None:
+    depth = 1
+    for at in range(begin, len(text)):
+        if text[at] in "{}" and text[at - 1] != "\\":
+            depth += 1 if text[at] == "{" else -1
+            if not depth:
+                return at
+    return None
+
+
+def _same_texts(one: str, other: str) -> bool:
+    if not one or not other:
+        return False
+    if _SPACE.sub("", one) == _SPACE.sub("", other):
+        return True
+    if _WORDS.fullmatch(one) or _WORDS.fullmatch(other):
+        return _SPACE.sub("", one).casefold() == _SPACE.sub("", other).casefold()
+    if _NUMERAL.fullmatch(one) or _NUMERAL.fullmatch(other):
+        return _NUMERAL.sub(r"\1_\2", one) == _NUMERAL.sub(r"\1_\2", other)
+    if _NUMBER.fullmatch(one) and _NUMBER.fullmatch(other):
+        return Fraction(one) == Fraction(other)
+    if _SET_BUILDER.search(one + other):  # math-verify reads x: x > 1 as a quotient
+        return False
+    return EXPRESSIONS.expressions_equal(other, one)

@@ -26,6 +26,7 @@ _RULES = (
     ("a verdict file", r"/logs/verifier|\breward\.(?:txt|json)\b|\bctrf\b|\bjunit[\w-]{0,64}\.xml\b"),
     ("a verdict's words", r"short test summary info|pytest_runtest_\w+|pytest_terminal_summary"),
     ("pytest's hooks and settings", r"\bconftest\.py\b|\bpytest\.ini\b|\btox\.ini\b|\bPYTEST_\w+|\bpytest11\b"),
+    ("pytest's own code", r"\b_pytest\b|\bpluggy\b|\bTestReport\b"),
     ("Python's start", r"\b(?:site|user)customize\b|\.pth\b|\bPYTHON(?:PATH|STARTUP|HOME)\b|(?:dist|site)-packages"),
     ("the loader", r"\bLD_(?:PRELOAD|LIBRARY_PATH|AUDIT)\b|ld\.so\.(?:preload|conf)|\bfaketime\b"),
     (

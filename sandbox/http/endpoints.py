@@ -1,17 +1,21 @@
 """Builds the routes and the OpenAPI document from one table of endpoints, so that they agree.
 
-A request's body is JSON of at most :data:`MAX_BODY_BYTES` and is checked against its model before anything else sees
-it. Every reply is a model too; a failure is an :class:`~sandbox.http.messages.ErrorReply`.
+A request's body is JSON of at most :data:`MAX_BODY_BYTES`, within the limits of :mod:`.body_budget` and
+:mod:`.json_structure`, and is checked against its model before anything else sees it, a large one in a thread. Every
+reply is a model too; a failure is an :class:`~sandbox.http.messages.ErrorReply`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+import msgspec
 import orjson
 from pydantic import BaseModel, ValidationError
 from pydantic.json_schema import models_json_schema
@@ -21,10 +25,19 @@ from starlette.routing import Route
 
 from protocol.cli.validation_errors import describe_invalid_value
 from sandbox.http import failures
+from sandbox.http.body_budget import BodyBudget
+from sandbox.http.connections import client_at
+from sandbox.http.json_structure import JsonStructure, TooMuchStructureError, garbage_collection_paused
 from sandbox.http.messages import ApiMessage, ErrorReply, HttpError, HttpReply
 
 MAX_BODY_BYTES = 96 << 20
 """Maximum bytes of a body: a 64 MiB file in base64 and its request."""
+BODY_DEADLINE_S = 120.0
+"""Seconds in which a body arrives, and before that those in which the budget has room for it."""
+_LARGE_BYTES = 1 << 20
+"""Bytes from which a body is parsed in a thread."""
+_UNIQUE_FIELDS = frozenset({"deadline_s", "request_id"})
+"""Fields that differ between a request and its repetition."""
 _log = logging.getLogger(__name__)
 Body = TypeVar("Body", bound=ApiMessage)
 
@@ -74,12 +87,13 @@ _STATUS = {
 }
 
 
-def endpoint_route(endpoint: HttpEndpoint[Any]) -> Route:
-    """Build the route of an endpoint; every failure of its handler becomes a reply."""
+def endpoint_route(endpoint: HttpEndpoint[Any], budget: BodyBudget) -> Route:
+    """Build the route of an endpoint; every failure of its handler becomes a reply.  Bodies count in ``budget``."""
 
     async def handle(request: Request) -> Response:
         try:
-            reply = await endpoint.handler(await _call(endpoint, request))
+            async with AsyncExitStack() as held:
+                reply = await endpoint.handler(await _call(endpoint, request, budget, held))
         except ClientDisconnect:
             reply = HttpError(400, failures.BAD_REQUEST, "the request was cut off").reply()
         except Exception as error:  # noqa: BLE001  the boundary: every failure becomes a reply, and a defect is logged
@@ -98,35 +112,97 @@ def as_response(reply: HttpReply) -> Response:
     return Response(reply.body, reply.status, headers, media_type="application/json")
 
 
-async def _call(endpoint: HttpEndpoint[Any], request: Request) -> HttpCall[Any]:
-    if endpoint.body is None:
+async def _call(
+    endpoint: HttpEndpoint[Any], request: Request, budget: BodyBudget, held: AsyncExitStack
+) -> HttpCall[Any]:
+    """Receive and check a request, whose body counts until ``held`` is left."""
+    model = endpoint.body
+    if model is None:
         return HttpCall(ApiMessage(), "", request)
-    if "origin" in request.headers and not _says_json(request):  # a browser asks no permission to send other types
-        raise HttpError(415, failures.BAD_REQUEST, "send JSON: content-type application/json")
-    raw = await read_body(request)
+    refuse_other_sites(request)
+    raw = await held.enter_async_context(receive_body(request, budget))
+    if len(raw) < _LARGE_BYTES:
+        return _parse(model, raw, request)
+    return await asyncio.to_thread(_parse, model, raw, request)
+
+
+def _parse(model: type[ApiMessage], raw: bytearray, request: Request) -> HttpCall[Any]:
     try:
-        body = endpoint.body.model_validate_json(raw)
+        with garbage_collection_paused():
+            body = model.model_validate_json(raw)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"]) or "the body"
         raise HttpError(400, failures.BAD_REQUEST, f"{where} is required" if first["type"] == "missing" else
                         f"{where}: {describe_invalid_value(first)}") from error  # fmt: skip
-    content = body.model_dump_json(exclude={"deadline_s", "request_id"})
-    return HttpCall(body, hashlib.sha256(content.encode()).hexdigest(), request)
+    return HttpCall(body, _digest(raw), request)
 
 
-def _says_json(request: Request) -> bool:
-    return request.headers.get("content-type", "").partition(";")[0].strip().lower() == "application/json"
+def _digest(raw: bytearray) -> str:
+    """Hash a JSON object without the fields that differ in its repetition."""
+    try:
+        fields = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
+    except msgspec.DecodeError:  # what only the other parser takes, such as a lone surrogate
+        return hashlib.sha256(raw).hexdigest()
+    digest = hashlib.sha256()
+    for name in sorted(fields.keys() - _UNIQUE_FIELDS):
+        digest.update(orjson.dumps(name))
+        digest.update(fields[name])
+    return digest.hexdigest()
 
 
-async def read_body(request: Request) -> bytes:
-    """Read a request's body. Raises HttpError as soon as it is too large."""
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
+def refuse_other_sites(request: Request) -> None:
+    """Raise HttpError for a request that a web page of any site can send: a browser asks no permission to send other
+    types than JSON."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if "origin" in request.headers and kind != "application/json":
+        raise HttpError(415, failures.BAD_REQUEST, "send JSON: content-type application/json")
+
+
+@asynccontextmanager
+async def receive_body(request: Request, budget: BodyBudget) -> AsyncGenerator[bytearray]:
+    """Give a request's body, which counts in ``budget`` during the block.
+
+    Raises HttpError before anything is read if the declared length is too large, as soon as the body is or has too
+    much structure, and if there is no room for it in time, or it is not complete.
+    """
+    declared = request.headers.get("content-length", "")
+    size = int(declared) if declared.isdecimal() else MAX_BODY_BYTES  # in pieces: it may have as much
+    if size > MAX_BODY_BYTES:
+        raise _too_large()
+    client = client_at(request.client.host) if request.client else ""
+    async with AsyncExitStack() as held:
+        try:
+            async with asyncio.timeout(BODY_DEADLINE_S):
+                shrink_to = await held.enter_async_context(budget.hold(client, size))
+        except TimeoutError:
+            raise HttpError(
+                503, failures.INFRA_FAILED, "the server is at work on too many large requests", retry_after_s=1.0
+            ) from None
+        try:
+            async with asyncio.timeout(BODY_DEADLINE_S):
+                body = [await _read(request)]
+        except TimeoutError:
+            raise HttpError(408, failures.BAD_REQUEST, f"a body arrives within {BODY_DEADLINE_S:g} s") from None
+        shrink_to(len(body[0]))
+        yield body.pop()  # which is freed as soon as it is parsed
+
+
+async def _read(request: Request) -> bytearray:
+    body, structure = bytearray(), JsonStructure()
+    async for piece in request.stream():
+        body += piece
         if len(body) > MAX_BODY_BYTES:
-            raise HttpError(413, failures.BAD_REQUEST, f"a request has at most {MAX_BODY_BYTES >> 20} MiB")
-    return bytes(body)
+            raise _too_large()
+        try:
+            structure.add(piece)
+        except TooMuchStructureError as error:
+            raise HttpError(413, failures.BAD_REQUEST, str(error)) from None
+    return body
+
+
+def _too_large() -> HttpError:
+    return HttpError(413, failures.BAD_REQUEST, f"a request has at most {MAX_BODY_BYTES >> 20} MiB")
 
 
 def openapi_document(title: str, endpoints: Sequence[HttpEndpoint[Any]]) -> bytes:

@@ -9,6 +9,8 @@ import asyncio
 import io
 import json
 import time
+from collections.abc import AsyncGenerator, AsyncIterable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self, cast
@@ -122,6 +124,31 @@ class JsonHttpClient:
             after = response.headers.get("retry-after", "")
             raw = await response.read()
             return JsonReply(response.status, raw, float(after) if after.isdigit() else 0.0)
+
+    @asynccontextmanager
+    async def open_stream(
+        self, path: str, body: AsyncIterable[bytes], begin_s: float
+    ) -> AsyncGenerator[aiohttp.ClientResponse]:
+        """Send a request whose body and reply go on at the same time; leaving the block ends both.
+
+        The reply begins within ``begin_s``.  Raises aiohttp's errors, TimeoutError.
+        """
+        if self._http is None:
+            raise RuntimeError("use `async with JsonHttpClient(...)`")
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._connect_s)
+        async with asyncio.timeout(begin_s):
+            reply = await self._http.post(self.url + path, data=_sent_at_once(body), timeout=timeout)
+        try:
+            yield reply
+        finally:
+            reply.close()
+
+
+async def _sent_at_once(body: AsyncIterable[bytes]) -> AsyncGenerator[bytes]:
+    """Yield nothing, with which aiohttp sends the request's headers, and then the body."""
+    yield b""
+    async for data in body:
+        yield data
 
 
 def _encoded(body: dict[str, Any]) -> bytes:

@@ -37,16 +37,34 @@ RequestId = Annotated[
 ]
 
 
-class _Base64(Base64Encoder):
-    """Padded standard base64; any other character is an error."""
+_BASE64_PIECE = 3 << 18
+"""Bytes that are encoded at a time: between two pieces other threads run."""
 
+
+def encode_base64(data: bytes) -> bytes:
+    """Encode as padded standard base64."""
+    return b"".join(base64.b64encode(data[at : at + _BASE64_PIECE]) for at in range(0, len(data), _BASE64_PIECE))
+
+
+def decode_base64(data: bytes) -> bytes:
+    """Decode padded standard base64; any other character is an error.  Raises ValueError."""
+    size = _BASE64_PIECE // 3 * 4
+    if data.find(b"=", 0, -2) >= 0:
+        raise ValueError("not standard base64: padding before its end")
+    try:
+        return b"".join(base64.b64decode(data[at : at + size], validate=True) for at in range(0, len(data), size))
+    except binascii.Error as error:
+        raise ValueError(f"not standard base64: {error}") from error
+
+
+class _Base64(Base64Encoder):
     @classmethod
     def decode(cls, data: bytes) -> bytes:
-        """Raises ValueError."""
-        try:
-            return base64.b64decode(data, validate=True)
-        except binascii.Error as error:
-            raise ValueError(f"not standard base64: {error}") from error
+        return decode_base64(data)
+
+    @classmethod
+    def encode(cls, value: bytes) -> bytes:
+        return encode_base64(value)
 
 
 class ApiMessage(BaseModel):
@@ -147,6 +165,14 @@ class TaskTimeouts(ApiMessage):
     eval: Seconds | None = None
 
 
+class ProgramsBody(ApiMessage):
+    """An agent's programs; see :class:`sandbox.agent_programs.AgentPrograms`."""
+
+    folder: Annotated[str, Field(max_length=256)]
+    memory_mb: Annotated[int, Field(ge=0, le=1 << 20)]
+    pids: Annotated[int, Field(ge=0, le=1 << 16)]
+
+
 class ResetRequest(OperationRequest):
     task_meta: Annotated[
         dict[str, Any],
@@ -154,6 +180,9 @@ class ResetRequest(OperationRequest):
     ]
     run_ctx: dict[str, Any] | None = None
     task_timeouts: TaskTimeouts | None = None
+    agent_programs: Annotated[
+        ProgramsBody | None, Field(description="Programs that the sandbox has; /status lists those of the server.")
+    ] = None
 
 
 class ResetReply(OkReply):
@@ -183,6 +212,9 @@ class ExecToolReply(EndableReply):
 
 class EvaluateRequest(OperationRequest):
     timeout_s: Annotated[Seconds | None, Field(description="Time for the tests alone; else the task's.")] = None
+    commands: Annotated[
+        list[str], Field(description="Commands of the agent's program, which are read for signs of cheating.")
+    ] = []
 
 
 class EvaluateReply(EndableReply):
@@ -197,6 +229,35 @@ class RunCommandRequest(OperationRequest):
 
 class RunCommandReply(OkReply):
     result: dict[str, Any]
+
+
+class RunAgentRequest(OperationRequest):
+    deadline_s: Annotated[
+        float | None,
+        Field(
+            ge=LEAST_DEADLINE_S,
+            le=MAX_S,
+            description="Seconds after which the reply has no result if the program goes on: send the request again.",
+        ),
+    ] = None
+    command: Annotated[str, Field(max_length=1 << 20)]
+    timeout_s: Annotated[Seconds, Field(description="Maximum, unless it is interrupted before.")]
+    port: Annotated[
+        int,
+        Field(ge=1024, le=65535, description="Port of the sandbox's loopback that /agent_connection carries."),
+    ]
+
+
+class RunAgentReply(OkReply):
+    result: Annotated[dict[str, Any] | None, Field(description="None while the program goes on.")]
+
+
+class InterruptRequest(LeaseRequest):
+    pass
+
+
+class BeginStepRequest(OperationRequest):
+    step: Annotated[int, Field(ge=0, description="Number of a step of the task, from 0.")]
 
 
 class WriteFilesRequest(OperationRequest):
@@ -236,6 +297,8 @@ class PoolStatus(ApiMessage):
     groups: Annotated[dict[str, int], Field(description="Slots that each group holds.")]
     reserved: Annotated[dict[str, int], Field(description="Those of them that are reserved for later requests.")]
     images: list[str]
+    agent_programs: Annotated[list[str], Field(description="Those that a reset can ask for.")]
+    can_run_agents: Annotated[bool, Field(description="Whether the server can listen in its sandboxes.")]
     wait_s: float
     draining: bool
 

@@ -16,6 +16,8 @@ from starlette.applications import Starlette
 from protocol.cli.exit_codes import EXIT_OK
 from protocol.errors import UserError
 from protocol.processes import open_files
+from sandbox.http.application import connections_of
+from sandbox.http.uvicorn_connections import server_config
 
 STOP_TIMEOUT_S = 10
 """Seconds that running requests have after the signal."""
@@ -34,7 +36,7 @@ def bind_listener(host: str, port: int) -> socket.socket:
     except OSError as error:
         listener.close()
         raise UserError(
-            f"cannot listen on {host}:{port} ({error.strerror}): choose another port with --port"
+            f"cannot listen on {host}:{port} ({error.strerror}): choose another port with --port, or --host 127.0.0.1"
         ) from error
     return listener
 
@@ -53,8 +55,8 @@ def run_server(app: Starlette, listener: socket.socket, drain: DrainCallback | N
     """
     open_files.raise_open_file_limit()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    config = uvicorn.Config(
-        app, log_level="warning", access_log=False, lifespan="off", timeout_graceful_shutdown=STOP_TIMEOUT_S,
+    config = server_config(
+        app, connections_of(app), access_log=False, lifespan="off", timeout_graceful_shutdown=STOP_TIMEOUT_S,
         server_header=False,
     )  # fmt: skip
     server = _Announced(config, listener_url(listener), app.router.lifespan_context(app), drain)

@@ -15,18 +15,25 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from protocol.cli.validation_errors import first_invalid_value
 from protocol.errors import UserError
+from protocol.trajectory import MAX_REWARD
 from sandbox.docker.network.private_networks import MAX_SERVICES
 from sandbox.images.image_names import is_reference
-from sandbox.tasks.task import ImageBuild, Task, TaskHealthcheck, TaskService, TestsEnvironment
+from sandbox.tasks.allowed_hosts import split_authority
+from sandbox.tasks.task import ImageBuild, SharedFolder, Task, TaskHealthcheck, TaskService, TaskStep, TestsEnvironment
 
 _ID = re.compile(r"[A-Za-z0-9_.-]{1,200}")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_VOLUME_NAME = re.compile(r"[a-zA-Z0-9._-]{1,200}")
 _HOST_NAME = re.compile(r"[a-z0-9]([a-z0-9_-]{0,61}[a-z0-9])?")
 _ALLOWED_HOST = re.compile(r"(\*\.)?[A-Za-z0-9._-]{1,253}(:[0-9]{1,5})?|\[[0-9A-Fa-f:.]{2,45}\](:[0-9]{1,5})?")
+_WEB_ADDRESS = re.compile(r"https?://[^\s\x00-\x1f]{1,2000}")
 MAX_MEMORY_MB, MAX_PIDS, MAX_CPUS, MAX_SECONDS = 1 << 20, 1 << 16, 1024.0, 86_400.0
 MAX_STORAGE_MB = 1 << 24
 MAX_FILES, MAX_CONTEXT_BYTES, MAX_TEXT, MAX_NAMES = 10_000, 512 << 20, 1 << 20, 1000
 """Maximum files of a build context, their total bytes, characters of a text, and entries of a list or mapping."""
+MAX_TASK_FILES = 3 * MAX_FILES
+"""Maximum files of a task, those of its steps, tests, solutions and builds included.  With up to six marks each they
+are within :data:`~sandbox.http.json_structure.MOST_MARKS`."""
 
 
 class TaskRefused(UserError):
@@ -39,7 +46,9 @@ class _Carrier(BaseModel):
 
 
 def encode_task(task: Task) -> dict[str, Any]:
-    """Encode a task as JSON values, which :func:`decode_task` decodes to an equal task."""
+    """Encode a task as JSON values, which :func:`decode_task` decodes to an equal task.  Raises TaskRefused if it has
+    too many files for a request."""
+    _check_file_count(task)
     return cast("dict[str, Any]", json.loads(_Carrier(task=task).model_dump_json())["task"])
 
 
@@ -55,9 +64,10 @@ def decode_task(value: object) -> Task:
 
 def check_task_bounds(task: Task) -> Task:
     """Return the task. Raises TaskRefused if it exceeds a limit."""
+    _check_file_count(task)
     own = {
         "id": _ID.fullmatch(task.id),
-        "workdir": _absolute(task.workdir),
+        "workdir": not task.workdir or _absolute(task.workdir),
         "image": not task.image or is_reference(task.image),
         "files": all(map(_absolute, task.files)),
         "tests": all(map(_relative, task.tests)),
@@ -74,9 +84,14 @@ def check_task_bounds(task: Task) -> Task:
         "setup": "\0" not in task.setup,
         "run_tests": "\0" not in task.run_tests,
         "answer": _is_text(task.answer),
+        "reply_program": not task.reply_program or _absolute(task.reply_program),
+        "start_url": not task.start_url or bool(_WEB_ADDRESS.fullmatch(task.start_url)),
+        "weights": all(0 <= weight <= MAX_REWARD for weight in task.weights.values()),
         "memory_mb": 0 < task.memory_mb <= MAX_MEMORY_MB,
         "shm_mb": 0 < task.shm_mb <= MAX_MEMORY_MB,
         "tmpfs": len(task.tmpfs) <= MAX_NAMES and all(map(_absolute, task.tmpfs)),
+        "read_only": len(task.read_only) <= MAX_NAMES and all(map(_absolute, task.read_only)),
+        "volumes": _are_shared(task.volumes),
         "storage_mb": 0 < task.storage_mb <= MAX_STORAGE_MB,
         "pids": 0 < task.pids <= MAX_PIDS,
         "cpus": 0 < task.cpus <= MAX_CPUS,
@@ -84,16 +99,31 @@ def check_task_bounds(task: Task) -> Task:
         "test_timeout_s": 0 < task.test_timeout_s <= MAX_SECONDS,
         "build_timeout_s": 0 < task.build_timeout_s <= MAX_SECONDS,
         "network.allowed_hosts": len(task.network.allowed_hosts) <= MAX_NAMES
-        and all(map(_ALLOWED_HOST.fullmatch, task.network.allowed_hosts)),
+        and all(map(_ALLOWED_HOST.fullmatch, task.network.allowed_hosts))
+        and None not in (split_authority(host, 0) for host in task.network.allowed_hosts),
+        "steps": len(task.steps) <= MAX_NAMES,
         "services": len(task.services) <= MAX_SERVICES and _differ(service.name for service in task.services),
     }
     judged = own | _build("build", task.build) | _tests_environment(task.tests_environment)
+    for step in task.steps:
+        judged |= _step(f"steps.{step.name[:80]}", step)
     for number, service in enumerate(task.services):
         judged |= _service(f"services.{number}", service)
     wrong = [what for what, right in judged.items() if not right]
     if wrong:
         raise TaskRefused(f"task {task.id[:80]!r} exceeds its limits: {', '.join(wrong)}")
     return task
+
+
+def _check_file_count(task: Task) -> None:
+    environments = (task, task.tests_environment, *task.services)
+    builds = [each.build.files for each in environments if each is not None and each.build is not None]
+    own = [files for each in (task, *task.steps) for files in (each.files, each.tests, each.solution_files)]
+    count = sum(map(len, builds + own))
+    if count > MAX_TASK_FILES:
+        raise TaskRefused(
+            f"task {task.id[:80]!r} has {count:,} files, and may have {MAX_TASK_FILES:,}: pack them into archives"
+        )
 
 
 def _build(where: str, build: ImageBuild | None) -> dict[str, object]:
@@ -119,6 +149,26 @@ def _tests_environment(own: TestsEnvironment | None) -> dict[str, object]:
         "tests_environment.image": not own.image or is_reference(own.image),
         "tests_environment.env": _is_env(own.env),
         "tests_environment.workdir": not own.workdir or _absolute(own.workdir),
+        "tests_environment.memory_mb": own.memory_mb is None or 0 < own.memory_mb <= MAX_MEMORY_MB,
+        "tests_environment.cpus": own.cpus is None or 0 < own.cpus <= MAX_CPUS,
+        "tests_environment.storage_mb": own.storage_mb is None or 0 < own.storage_mb <= MAX_STORAGE_MB,
+    }
+
+
+def _step(where: str, step: TaskStep) -> dict[str, object]:
+    return {
+        f"{where}.name": _is_text(step.name, 255),
+        f"{where}.files": len(step.files) <= MAX_FILES and all(map(_relative, step.files)),
+        f"{where}.tests": all(map(_relative, step.tests)),
+        f"{where}.run_tests": "\0" not in step.run_tests,
+        f"{where}.solution_files": all(map(_relative, step.solution_files)),
+        f"{where}.artifacts": len(step.artifacts) <= MAX_NAMES and all(map(_absolute, step.artifacts)),
+        f"{where}.test_env": _is_env(step.test_env),
+        f"{where}.agent_user": _is_text(step.agent_user, 100),
+        f"{where}.tests_user": _is_text(step.tests_user, 100),
+        f"{where}.healthcheck": step.healthcheck is None or _is_healthcheck(step.healthcheck),
+        f"{where}.agent_timeout_s": 0 < step.agent_timeout_s <= MAX_SECONDS,
+        f"{where}.test_timeout_s": 0 < step.test_timeout_s <= MAX_SECONDS,
     }
 
 
@@ -131,9 +181,16 @@ def _service(where: str, service: TaskService) -> dict[str, object]:
         f"{where}.healthcheck": _is_text(service.healthcheck),
         f"{where}.shm_mb": 0 < service.shm_mb <= MAX_MEMORY_MB,
         f"{where}.tmpfs": len(service.tmpfs) <= MAX_NAMES and all(map(_absolute, service.tmpfs)),
+        f"{where}.volumes": _are_shared(service.volumes),
         f"{where}.memory_mb": 0 < service.memory_mb <= MAX_MEMORY_MB,
         f"{where}.cpus": 0 < service.cpus <= MAX_CPUS,
     }
+
+
+def _are_shared(folders: tuple[SharedFolder, ...]) -> bool:
+    return len(folders) <= MAX_NAMES and all(
+        _VOLUME_NAME.fullmatch(each.volume) and _absolute(each.target) for each in folders
+    )
 
 
 def _is_text(text: str, most: int = MAX_TEXT) -> bool:

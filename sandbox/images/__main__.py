@@ -1,53 +1,64 @@
 """``longshore images {build,pull,import,prefetch,save,load,prune,list}``: build, pull, move and remove task images.
 
-``build PATH`` takes a folder with a Dockerfile, or task folders; ``prefetch PATH`` builds or pulls every image that the
-tasks there need; both keep existing images. ``save`` writes them to an archive as well, which ``load`` reads on a
-machine that has neither a registry nor a network.
+``build PATH`` takes a folder with a Dockerfile, or tasks; ``prefetch TASKS`` builds or pulls every image that the tasks
+need; both keep existing images, so that a second start makes only what is missing. ``save`` writes them to an archive
+as well, which ``load`` reads on a machine that has neither a registry nor a network.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
-import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated
 
 from pydantic import Field
 from tyro.conf import Positional, subcommand
 
-from protocol.cli.arguments import AtLeastOne, CommandArguments, JsonFlag, option
+from protocol.cli.arguments import AtLeastOne, CommandArguments, JsonFlag, TaskPatterns, option
 from protocol.cli.command import Command
 from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK
-from protocol.cli.formatting import format_bytes
-from protocol.cli.output import JsonOutput
+from protocol.cli.output import JsonOutput, error_console, output_console
 from protocol.errors import UserError
 from sandbox.docker.engine import DockerEngine
 from sandbox.egress_proxy.lazy_proxy import LazyEgressProxy
 from sandbox.egress_proxy.options import EgressProxyOptions
 from sandbox.egress_proxy.settings import EgressProxySettings
-from sandbox.errors import ImageError
 from sandbox.host_record import HostSettings, current_host
-from sandbox.images import engine_calls
-from sandbox.images.image_names import TaskWithImage, is_built_name, with_tag
-from sandbox.images.store import IMAGE_CONCURRENCY, ImageSettings, ImageStore
+from sandbox.images import commands
+from sandbox.images.commands import CommandReport, RequestedImage
+from sandbox.images.image_names import NeededImage, images_of
+from sandbox.images.registry_options import RegistryOptions
+from sandbox.images.store import IMAGE_CONCURRENCY, IMAGE_QUOTA_GB, ImageSettings, ImageStore
 from sandbox.networking.networks import BuildNetworkContainer, SandboxNetworks
 from sandbox.tasks.container_files.build_context import load_build_context
-from sandbox.tasks.formats.registry import load_tasks
+from sandbox.tasks.dataset_catalog import CATALOG_FILE, load_dataset
 from sandbox.tasks.task import Task
+from sandbox.tasks.task_selection import filter_dataset
 
-CommandReport = dict[str, Any]
+GIB = 1 << 30
 
 
-class BuildImagesArguments(EgressProxyOptions):
-    """Build the images of tasks, or of a folder with a Dockerfile."""
+class MakeImagesArguments(RegistryOptions):
+    """Options of every command that builds or pulls images."""
 
-    paths: Positional[Annotated[tuple[Path, ...], option("PATH ..."), Field(min_length=1)]]
-    """Task folders, or folders with a Dockerfile."""
     concurrency: AtLeastOne = IMAGE_CONCURRENCY
     """Concurrent builds and pulls."""
+    budget_gb: Annotated[float, option("GiB"), Field(ge=0)] = IMAGE_QUOTA_GB
+    """Maximum space of all images that longshore made; for it, older ones that nobody uses are removed. 0: no limit."""
+
+
+class BuildImagesArguments(MakeImagesArguments, EgressProxyOptions):
+    """Build the images of tasks, or of a folder with a Dockerfile."""
+
+    tasks: Positional[Annotated[tuple[str, ...], option("LABEL|PATH ..."), Field(min_length=1)]]
+    """Labels of data sets, task folders or folders of them, files of rows, or folders with a Dockerfile."""
+    datasets: Annotated[Path, option("FILE")] = Path(CATALOG_FILE)
+    """File that defines data set labels."""
+    only: TaskPatterns = ()
     as_json: JsonFlag = False
 
 
@@ -70,13 +81,11 @@ class LoadImagesArguments(CommandArguments):
     as_json: JsonFlag = False
 
 
-class PullImagesArguments(CommandArguments):
+class PullImagesArguments(MakeImagesArguments):
     """Pull images by name."""
 
     names: Positional[Annotated[tuple[str, ...], option("NAME ..."), Field(min_length=1)]]
     """Names of images."""
-    concurrency: AtLeastOne = IMAGE_CONCURRENCY
-    """Concurrent builds and pulls."""
     as_json: JsonFlag = False
 
 
@@ -127,146 +136,78 @@ def run(given: ImagesArguments, out: JsonOutput) -> int:
     outcome = asyncio.run(_run(given.command))
     out.set_result(outcome)
     if not out.enabled:
-        sys.stdout.write("".join(f"{line}\n" for line in _lines(outcome)))
+        for line in commands.report_lines(outcome):
+            output_console().print(line)
     return EXIT_FAILED if outcome.get("failed") else EXIT_OK
 
 
 async def _run(chosen: CommandArguments) -> CommandReport:
-    concurrency = chosen.concurrency if isinstance(chosen, BuildImagesArguments | PullImagesArguments) else 1
-    fetches = isinstance(chosen, EgressProxyOptions)
-    proxy = chosen.proxy_settings(EgressProxySettings) if fetches else EgressProxySettings()
-    async with _store(concurrency, proxy) as (engine, store):
+    proxy = chosen.proxy_settings(EgressProxySettings) if isinstance(chosen, EgressProxyOptions) else None
+    async with _store(_image_settings(chosen), proxy or EgressProxySettings()) as (engine, store):
         match chosen:
             case SaveImagesArguments():
-                return await _saved(store, _requested_tasks(chosen.paths, builds_only=False), chosen.output)
-            case LoadImagesArguments():
-                return await _loaded(store, chosen.archive)
+                return await commands.save(store, _requested(chosen, "prefetch"), chosen.output, error_console())
             case BuildImagesArguments():
-                builds_only = not isinstance(chosen, PrefetchImagesArguments)
-                return await _make(store, _requested_tasks(chosen.paths, builds_only=builds_only))
+                verb = "prefetch" if isinstance(chosen, PrefetchImagesArguments) else "build"
+                return await commands.prefetch(store, _requested(chosen, verb), error_console())
             case PullImagesArguments():
-                return await _make(store, [_Wanted(name, Task(name, "", image=name)) for name in chosen.names])
+                return await commands.prefetch(store, [_pulled(name) for name in chosen.names], error_console())
+            case LoadImagesArguments():
+                return await commands.load(store, chosen.archive)
             case ImportImageArguments():
-                return await _imported(store, chosen.archive, chosen.name)
+                return await commands.import_root(store, chosen.archive, chosen.name)
             case PruneImagesArguments():
-                return {"evicted": list(await store.prune(int(chosen.to_gb * (1 << 30))))}
+                return {"evicted": list(await store.prune(int(chosen.to_gb * GIB)))}
             case _:
-                return await _listed(engine, store)
+                return await commands.list_images(engine, store)
+
+
+def _image_settings(chosen: CommandArguments) -> ImageSettings:
+    settings = ImageSettings(HostSettings.from_environment().home, current_host().base_image)
+    if isinstance(chosen, MakeImagesArguments):
+        settings = replace(
+            settings,
+            concurrency=chosen.concurrency,
+            quota_bytes=int(chosen.budget_gb * GIB),
+            allow_registries=chosen.allow_registry,
+        )
+    return settings
 
 
 @asynccontextmanager
-async def _store(concurrency: int, proxy: EgressProxySettings) -> AsyncGenerator[tuple[DockerEngine, ImageStore]]:
-    home = HostSettings.from_environment().home
-    host = current_host()
-    async with DockerEngine(host.docker_url) as engine, LazyEgressProxy(home / "egress_proxy", proxy) as opened:
+async def _store(
+    settings: ImageSettings, proxy: EgressProxySettings
+) -> AsyncGenerator[tuple[DockerEngine, ImageStore]]:
+    host, opening = current_host(), LazyEgressProxy(settings.home / "egress_proxy", proxy)
+    async with DockerEngine(host.docker_url) as engine, opening as opened:
         networks = await SandboxNetworks.open(engine, opened, BuildNetworkContainer(host.base_image, host.toolchain))
-        settings = ImageSettings(home, host.base_image, concurrency=concurrency)
         yield engine, await ImageStore.open(engine, settings, networks.build_network)
 
 
-class _Wanted(NamedTuple):
-    name: str
-    task: TaskWithImage
-
-
-def _requested_tasks(paths: Sequence[Path], *, builds_only: bool) -> list[_Wanted]:
-    requested: list[_Wanted] = []
-    for path in paths:
+def _requested(chosen: BuildImagesArguments, verb: str) -> list[RequestedImage]:
+    """Return the images of the chosen tasks; ``build`` alone leaves out those that are pulled."""
+    requested: list[RequestedImage] = []
+    for name in chosen.tasks:
+        path = Path(name)
         if (path / "Dockerfile").is_file() and not (path / "task.yaml").exists():
-            name = path.resolve().name
-            requested.append(_Wanted(name, Task(id=name, instruction="", build=load_build_context(path))))
+            folder = path.resolve().name
+            task = Task(id=folder, instruction="", build=load_build_context(path))
+            requested.append(RequestedImage(NeededImage(folder, task), ("build", name)))
             continue
-        found = load_tasks(path)
+        found = filter_dataset(load_dataset(name, chosen.datasets), list(chosen.only))
         for problem in found.problems:
-            print(problem, file=sys.stderr)
+            error_console().print(str(problem))
+        if not found.tasks:
+            only = f" that --only {' '.join(chosen.only)} names" if chosen.only else ""
+            raise UserError(f"{name} has no task{only} that can be used: see longshore tasks validate {name}")
         for task in found.tasks:
-            requested.append(_Wanted(task.id, task))
-            requested += [_Wanted(service.name, service) for service in task.services]
-            if task.tests_environment is not None:
-                requested.append(_Wanted(f"{task.id}/tests", task.tests_environment))
-    chosen = [each for each in requested if each.task.build or (each.task.image and not builds_only)]
-    if not requested:
-        raise UserError(f"{', '.join(map(str, paths))}: there is no task and no Dockerfile: name folders that have one")
-    return chosen
+            again = (verb, name, "--only", task.id)
+            requested += [RequestedImage(each, again) for each in images_of(task)]
+    return [each for each in requested if each.needed.source.build or verb != "build"]
 
 
-async def _make(store: ImageStore, requested: Sequence[_Wanted]) -> CommandReport:
-    images: list[CommandReport] = []
-    failed: list[CommandReport] = []
-
-    async def one(name: str, task: TaskWithImage) -> None:
-        try:
-            async with store.reserve(task) as image:
-                images.append({"task": name, "image": image})
-        except ImageError as error:
-            failed.append({"task": name, "why": str(error)})
-
-    async with asyncio.TaskGroup() as group:
-        for each in requested:
-            group.create_task(one(*each))
-    counts = store.statistics()
-    return {"images": images, "failed": failed, "built": counts.built, "pulled": counts.pulled}
-
-
-async def _saved(store: ImageStore, requested: Sequence[_Wanted], archive: Path) -> CommandReport:
-    if await asyncio.to_thread(archive.exists):
-        raise UserError(f"{archive} exists already: nothing is overwritten, so name another file or remove it")
-    outcome = await _make(store, requested)
-    names = sorted({each["image"] for each in outcome["images"]})
-    if not names:
-        raise UserError("there is no image to save: the tasks need none, or none could be made")
-    await store.save(names, archive)
-    return outcome | {"archive": str(archive), "archive_bytes": (await asyncio.to_thread(archive.stat)).st_size}
-
-
-async def _loaded(store: ImageStore, archive: Path) -> CommandReport:
-    if not await asyncio.to_thread(archive.is_file):
-        raise UserError(f"{archive} is not a file: name an archive that longshore images save has written")
-    names = await store.load(archive)
-    return {"images": [{"task": archive.name, "image": name} for name in names], "failed": []}
-
-
-async def _imported(store: ImageStore, archive: Path, name: str) -> CommandReport:
-    if not await asyncio.to_thread(archive.is_file):
-        raise UserError(f"{archive} is not a file: name a tar of a root file system, as `docker export` writes it")
-    try:
-        await store.import_archive(archive, name)
-    except ImageError as error:
-        return {"images": [], "failed": [{"task": name, "why": str(error)}]}
-    return {"images": [{"task": archive.name, "image": with_tag(name)}], "failed": []}
-
-
-async def _listed(engine: DockerEngine, store: ImageStore) -> CommandReport:
-    used = store.last_used()
-    now = time.time()
-    tagged = [(name, image) for image in await engine_calls.list_images(engine) for name in image.names]
-    return {
-        "listed": [
-            {"image": name, "bytes": image.size_bytes, "unused_s": round(now - used[name])}
-            for name, image in tagged
-            if name in used
-        ],
-        "bytes": await store.used_bytes(),
-        "others": sum(is_built_name(name) and name not in used for name, _ in tagged),
-    }
-
-
-def _lines(outcome: CommandReport) -> list[str]:
-    lines = [f"{each['image']}  {each['task']}" for each in outcome.get("images", ())]
-    lines += [f"{each['task']}: {each['why']}" for each in outcome.get("failed", ())]
-    if "built" in outcome:
-        lines.append(f"{outcome['built']} built, {outcome['pulled']} pulled, {len(outcome['failed'])} failed")
-    lines += [f"evicted {name}" for name in outcome.get("evicted", ())]
-    for each in outcome.get("listed", ()):
-        lines.append(f"{each['image']}  {format_bytes(each['bytes'])}  unused for {each['unused_s']} s")
-    if "archive" in outcome:
-        lines.append(f"{outcome['archive']}: {format_bytes(outcome['archive_bytes'])}; longshore images load reads it")
-    if "bytes" in outcome:
-        used = format_bytes(outcome["bytes"])
-        lines.append(f"{len(outcome['listed'])} longshore images, {used} besides shared layers")
-    if outcome.get("others"):
-        lines.append(f"{outcome['others']} more were built with another LONGSHORE_HOME and count towards its quota")
-    return lines
+def _pulled(name: str) -> RequestedImage:
+    return RequestedImage(NeededImage(name, Task(name, "", image=name)), ("pull", name))
 
 
 COMMAND = Command("images", ImagesArguments, run)

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-import io
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from sandbox.tasks.task import ImageBuild
 
+_PIECE_BYTES = 1 << 20
 
-def pack_context(build: ImageBuild, modes: Mapping[str, int]) -> bytes:
-    """Return a tar of the context: equal contexts give equal bytes (sorted, without times and owners).
 
-    ``modes``: permissions by path of files that have others than those of ``build``.
+def pack_context(build: ImageBuild, modes: Mapping[str, int]) -> Iterator[bytes | memoryview]:
+    """Yield a tar of the context: equal contexts give equal bytes (sorted, without times and owners).
+
+    ``modes``: permissions by path of files that have others than those of ``build``.  The pieces are small, and share
+    the memory of the files.
     """
-    out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w") as tar:
-        for name, content in sorted(build.files.items()):
-            entry = tarfile.TarInfo(name)
-            entry.size = len(content)
-            entry.mode = modes.get(name, 0o755 if name in build.executable else 0o644)
-            tar.addfile(entry, io.BytesIO(content))
-    return out.getvalue()
+    for name, content in sorted(build.files.items()):
+        entry = tarfile.TarInfo(name)
+        entry.size = len(content)
+        entry.mode = modes.get(name, 0o755 if name in build.executable else 0o644)
+        yield entry.tobuf()
+        yield from (memoryview(content)[at : at + _PIECE_BYTES] for at in range(0, len(content), _PIECE_BYTES))
+        if padding := -len(content) % tarfile.BLOCKSIZE:
+            yield bytes(padding)
+    yield bytes(tarfile.BLOCKSIZE * 2)

@@ -6,8 +6,11 @@ import asyncio
 import http
 import json
 import re
+import shutil
 from collections.abc import AsyncGenerator, AsyncIterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import quote, urlencode
@@ -19,16 +22,21 @@ from sandbox.docker.engine import DockerEngine
 from sandbox.docker.retry import DockerEngineError
 from sandbox.errors import BuildError, ImageError
 from sandbox.images.build_context import pack_context
+from sandbox.images.build_limits import BuildLimits
+from sandbox.images.build_network import BuildNetworkAccess, fetch_added
+from sandbox.images.engine_log import EngineLog, ReportProgress, ignore_progress
 from sandbox.images.image_names import is_reference
 from sandbox.images.quota import StoredImage
-from sandbox.tasks.container_files.buildkit_syntax import UnsupportedSyntaxError, to_classic
+from sandbox.images.registry_credentials import NO_ACCESS, RegistryAccess
+from sandbox.images.registry_hosts import NamedRegistries
+from sandbox.tasks.container_files.add_sources import UnsupportedSyntaxError
+from sandbox.tasks.container_files.buildkit_syntax import ClassicBuild, to_classic
 from sandbox.tasks.task import ImageBuild
 
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 """Names of images' architectures, by those that an engine calls its machine's."""
 _CALL_S = 60.0
 _CHUNK_BYTES = 1 << 20
-_LOG_BYTES = 2000
 _NAMES_BYTES = 1 << 20
 _LOADED = re.compile(r"Loaded image: (\S+)")
 
@@ -41,30 +49,56 @@ async def find_image_id(engine: DockerEngine, name: str) -> str:
         return str((await _json(response))["Id"])
 
 
+async def prepare_build(
+    engine: DockerEngine, context: ImageBuild, name: str, network: BuildNetworkAccess
+) -> ClassicBuild:
+    """Return a build as the engine gets it, with the network's arguments and the contents of the URLs of ADD.  Raises
+    BuildError."""
+    context = replace(context, args={**network.args, **context.args})
+    try:
+        architecture = await _architecture(engine)
+        classic = to_classic(context, architecture)
+        if classic.unfetched:
+            classic = to_classic(context, architecture, await fetch_added(classic.unfetched, network.fetch))
+    except (UnsupportedSyntaxError, ImageError) as error:
+        raise BuildError(f"could not build the image {name}: {error}") from error
+    return classic
+
+
 async def build_image(
-    engine: DockerEngine, context: ImageBuild, name: str, *, network: str, args: Mapping[str, str], timeout_s: float
+    engine: DockerEngine,
+    classic: ClassicBuild,
+    name: str,
+    *,
+    network: str,
+    timeout_s: float,
+    limits: BuildLimits,
+    access: RegistryAccess = NO_ACCESS,
+    report: ReportProgress = ignore_progress,
 ) -> None:
-    """Build and name an image; ``network`` is that of its RUN steps. Raises BuildError with the build's last lines.
+    """Build and name an image; ``network`` and ``limits`` are those of its RUN steps.
+
+    Raises BuildError with the step that failed and its last lines.
 
     Cancelling this ends the build: the engine stops when its caller disconnects.
     """
-    what = f"build the image {name}"
-    try:
-        classic = to_classic(context, await _architecture(engine))
-    except UnsupportedSyntaxError as error:
-        raise BuildError(f"could not {what}: only BuildKit knows {error}") from error
-    body = await asyncio.to_thread(pack_context, classic.build, classic.modes)
+    what, build = f"build the image {name}", classic.build
+    body = _packed(classic)
     query = {
         "t": name,
-        "dockerfile": context.dockerfile,
-        "target": context.target,
-        "buildargs": json.dumps({**args, **context.args}),
+        "dockerfile": build.dockerfile,
+        "target": build.target,
+        "buildargs": json.dumps(build.args),
         "networkmode": network,
         "rm": "1",
         "forcerm": "1",
+        **limits.query(),
     }
-    async with _call(engine, "POST", "/build", what, query=query, body=body, timeout_s=timeout_s) as response:
-        await _progress(response, what, BuildError)
+    log = EngineLog(report, access.trouble)
+    async with _call(
+        engine, "POST", "/build", what, query=query, body=body, headers=access.headers, timeout_s=timeout_s
+    ) as response:
+        await _follow(response, what, log, BuildError)
 
 
 async def _architecture(engine: DockerEngine) -> str:
@@ -73,12 +107,19 @@ async def _architecture(engine: DockerEngine) -> str:
     return _ARCHITECTURES.get(machine, machine)
 
 
-async def pull_image(engine: DockerEngine, name: str, timeout_s: float) -> None:
+async def pull_image(
+    engine: DockerEngine,
+    name: str,
+    timeout_s: float,
+    access: RegistryAccess = NO_ACCESS,
+    report: ReportProgress = ignore_progress,
+) -> None:
     """Pull an image.  Raises ImageError, which quotes the engine."""
-    what = f"pull the image {name}"
-    query = {"fromImage": name}
-    async with _call(engine, "POST", "/images/create", what, query=query, timeout_s=timeout_s) as response:
-        await _progress(response, what)
+    what, query, log = f"pull the image {name}", {"fromImage": name}, EngineLog(report, access.trouble)
+    async with _call(
+        engine, "POST", "/images/create", what, query=query, headers=access.headers, timeout_s=timeout_s
+    ) as response:
+        await _follow(response, what, log)
 
 
 async def import_archive(engine: DockerEngine, archive: Path, name: str, timeout_s: float) -> None:
@@ -87,7 +128,7 @@ async def import_archive(engine: DockerEngine, archive: Path, name: str, timeout
     query = {"fromSrc": "-", "repo": name}
     body = _chunks(archive)
     async with _call(engine, "POST", "/images/create", what, query=query, body=body, timeout_s=timeout_s) as response:
-        await _progress(response, what)
+        await _follow(response, what, EngineLog())
 
 
 async def save_images(engine: DockerEngine, names: Sequence[str], archive: Path, timeout_s: float) -> None:
@@ -109,10 +150,10 @@ async def save_images(engine: DockerEngine, names: Sequence[str], archive: Path,
 
 async def load_images(engine: DockerEngine, archive: Path, timeout_s: float) -> tuple[str, ...]:
     """Load the images of an archive and return their names.  Raises ImageError."""
-    what, log = f"load the images of {archive}", HeadTailBuffer(0, _NAMES_BYTES)
+    what, log = f"load the images of {archive}", EngineLog(text=HeadTailBuffer(0, _NAMES_BYTES))
     async with _call(engine, "POST", "/images/load", what, body=_chunks(archive), timeout_s=timeout_s) as response:
-        await _progress(response, what, log=log)
-    return tuple(_short(name) for name in _LOADED.findall(log.text()))
+        await _follow(response, what, log)
+    return tuple(_short(name) for name in _LOADED.findall(log.text.text()))
 
 
 async def list_images(engine: DockerEngine) -> tuple[StoredImage, ...]:
@@ -160,6 +201,21 @@ def _path(name: str) -> str:
     return f"/images/{quote(name)}"
 
 
+async def configured_registries(engine: DockerEngine) -> NamedRegistries:
+    """Return the registries that the engine's own configuration names."""
+    config = cast("dict[str, Any]", (await engine.info()).get("RegistryConfig") or {})
+    networks = (ip_network(each) for each in config.get("InsecureRegistryCIDRs") or ())
+    return NamedRegistries(frozenset(config.get("IndexConfigs") or ()), tuple(networks))
+
+
+async def free_disk_bytes(engine: DockerEngine) -> int | None:
+    """Return the free bytes of the disk with the engine's images; None if it is on another machine."""
+    folder = Path(str((await engine.info()).get("DockerRootDir")))
+    if not engine.url.startswith("unix://") or not await asyncio.to_thread(folder.exists):
+        return None
+    return (await asyncio.to_thread(shutil.disk_usage, folder)).free
+
+
 async def find_engine_id(engine: DockerEngine) -> str:
     """Return the engine's id, which does not depend on its address."""
     async with _call(engine, "GET", "/info", "read the engine's id") as response:
@@ -174,15 +230,17 @@ async def _call(
     what: str,
     *,
     query: Mapping[str, str] | None = None,
-    body: bytes | AsyncIterable[bytes] | None = None,
+    body: AsyncIterable[bytes | memoryview] | None = None,
+    headers: Mapping[str, str] | None = None,
     timeout_s: float = _CALL_S,
 ) -> AsyncGenerator[aiohttp.ClientResponse]:
     docker = engine.docker
     timeout = aiohttp.ClientTimeout(total=timeout_s)
-    headers = {"Content-Type": "application/x-tar"} if body is not None else {}
+    kind = {"Content-Type": "application/x-tar"} if body is not None else {}
+    sent = {**(headers or {}), **kind}
     try:
         async with docker.session.request(
-            method, f"{docker.docker_host}{path}", params=query, data=body, headers=headers, timeout=timeout
+            method, f"{docker.docker_host}{path}", params=query, data=body, headers=sent, timeout=timeout
         ) as response:
             yield response
     except TimeoutError as error:
@@ -198,34 +256,32 @@ async def _json(response: aiohttp.ClientResponse) -> Any:
     return await response.json(content_type=None)
 
 
-async def _progress(
-    response: aiohttp.ClientResponse,
-    what: str,
-    kind: type[ImageError] = ImageError,
-    log: HeadTailBuffer | None = None,
+async def _follow(
+    response: aiohttp.ClientResponse, what: str, log: EngineLog, kind: type[ImageError] = ImageError
 ) -> None:
-    """Read the engine's stream of JSON lines to its end.  Raises ``kind`` for the error in it.
-
-    ``log`` gets what the engine says, and an error has what it keeps.
-    """
+    """Read the engine's stream into ``log``.  Raises ``kind`` for the error in it, with what ``log`` has."""
     if response.status >= http.HTTPStatus.BAD_REQUEST:
-        raise kind(f"could not {what}: {(await response.text()).strip()}")
-    log = log or HeadTailBuffer(0, _LOG_BYTES)
+        raise kind(f"could not {what}: {log.describe_error((await response.text()).strip())}")
+    async for entry in _entries(response):
+        if "error" in entry:
+            raise kind(f"could not {what}: {log.describe_error(str(entry['error']))}")
+        log.feed(entry)
+
+
+async def _entries(response: aiohttp.ClientResponse) -> AsyncGenerator[Mapping[str, Any]]:
+    """Yield the JSON objects of the engine's stream, one a line."""
     rest = b""
     async for chunk in response.content.iter_any():
         *lines, rest = (rest + chunk).split(b"\n")
-        _take(lines, log, what, kind)
-    _take([rest], log, what, kind)
+        for line in filter(bytes.strip, lines):
+            yield json.loads(line)
+    if rest.strip():
+        yield json.loads(rest)
 
 
-def _take(lines: list[bytes], log: HeadTailBuffer, what: str, kind: type[ImageError]) -> None:
-    for line in lines:
-        if not line.strip():
-            continue
-        entry = json.loads(line)
-        if "error" in entry:
-            raise kind(f"could not {what}: {entry['error']}\n{log.text()}".rstrip())
-        log.feed(str(entry.get("stream", "")).encode())
+async def _packed(classic: ClassicBuild) -> AsyncGenerator[bytes | memoryview]:
+    for piece in pack_context(classic.build, classic.modes):
+        yield piece
 
 
 async def _chunks(path: Path) -> AsyncGenerator[bytes]:

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import re
-from typing import TypeAlias
+from collections.abc import Iterator
+from typing import NamedTuple, TypeAlias
 
 from sandbox.tasks.task import ImageBuild, Task, TaskService, TestsEnvironment
 
 TaskWithImage: TypeAlias = Task | TaskService | TestsEnvironment
 """A task, its services and its tests can each have an image of their own."""
+
+
+class NeededImage(NamedTuple):
+    """An image that a task needs."""
+
+    needed_by: str
+    """``TASK``, ``TASK/SERVICE`` or ``TASK/tests``."""
+    source: TaskWithImage
+
 
 _WORD = "[A-Za-z0-9]+(?:[._-]+[A-Za-z0-9]+)*"
 _REFERENCE = re.compile(
@@ -44,3 +54,12 @@ def image_for(task: TaskWithImage) -> str:
     if task.build is not None:
         return built_image_name(task.build)
     return with_tag(task.image) if task.image else ""
+
+
+def images_of(task: Task) -> Iterator[NeededImage]:
+    """Yield the images that a task needs, without the base image of tasks that name none."""
+    needed = [NeededImage(task.id, task)]
+    needed += [NeededImage(f"{task.id}/{service.name}", service) for service in task.services]
+    if task.tests_environment is not None:
+        needed.append(NeededImage(f"{task.id}/tests", task.tests_environment))
+    yield from (each for each in needed if image_for(each.source))

@@ -1,4 +1,4 @@
-"""Provides PID 1: from the wheel, or compiled once and named by digest and architecture."""
+"""Provides PID 1 and its builtin for bash: from the wheel, or compiled once and named by digest and architecture."""
 
 from __future__ import annotations
 
@@ -8,22 +8,31 @@ import platform
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from protocol.errors import UserError
 
 FOLDER = Path(__file__).parent
-_FLAGS = ("-static", "-O2", "-Wall", "-Wextra", "-Wno-unused-result")
+_FLAGS = ("-O2", "-Wall", "-Wextra", "-Wno-unused-result")
+_INIT_FLAGS = (*_FLAGS, "-static")
+_BUILTIN_FLAGS = (*_FLAGS, "-shared", "-fPIC", "-nostdlib", "-fno-stack-protector", "-Wl,-z,nodelete")
+"""It takes what it needs from the bash that loads it, whatever libc that has, and stays when its name is removed."""
 
 
-def sources() -> tuple[Path, ...]:
-    """Return the C files for the compiler."""
-    return tuple(sorted(FOLDER.glob("*.c")))
+class InitPrograms(NamedTuple):
+    """The files that :mod:`sandbox.toolchain` mounts."""
+
+    init: Path
+    """PID 1: a static program."""
+    agent_input: Path
+    """The builtin that a shell's bash loads (bash/agent_input.c)."""
 
 
 def _digest() -> str:
-    whole = hashlib.sha256(repr(_FLAGS).encode())
-    for each in (*sources(), *sorted(FOLDER.glob("*.h"))):
+    whole = hashlib.sha256(repr((_INIT_FLAGS, _BUILTIN_FLAGS)).encode())
+    for each in sorted((*FOLDER.glob("**/*.c"), *FOLDER.glob("*.h"))):
         whole.update(each.read_bytes())
     return whole.hexdigest()[:12]
 
@@ -32,13 +41,13 @@ class NoCompiler(UserError):
     """PID 1 must be compiled, but there is no C compiler."""
 
 
-def build_init(cache: Path) -> Path:
-    """Return the path of PID 1, from the wheel or from ``cache``, where it is compiled if absent. Raises NoCompiler."""
+def build_init(cache: Path) -> InitPrograms:
+    """Return the programs, from the wheel or from ``cache``, where they are compiled if absent. Raises NoCompiler."""
     name = f"init-{_digest()}-{platform.machine()}"
-    target = cache / name
-    for each in (FOLDER / name, target):
-        if each.exists():
-            return each
+    for folder in (FOLDER, cache):
+        made = InitPrograms(folder / name, folder / f"{name}.so")
+        if all(each.exists() for each in made):
+            return made
     compiler = shutil.which("gcc") or shutil.which("cc")
     if compiler is None:
         raise NoCompiler(
@@ -46,18 +55,25 @@ def build_init(cache: Path) -> Path:
             f"{platform.machine()}: apt-get install gcc libc6-dev"
         )
     cache.mkdir(parents=True, exist_ok=True)
-    handle, made = tempfile.mkstemp(dir=cache, prefix=".init-")
+    made = InitPrograms(cache / name, cache / f"{name}.so")
+    _compile(compiler, _BUILTIN_FLAGS, FOLDER / "bash", made.agent_input)
+    _compile(compiler, _INIT_FLAGS, FOLDER, made.init)
+    return made
+
+
+def _compile(compiler: str, flags: Sequence[str], sources: Path, target: Path) -> None:
+    """Compile the C files of a folder into ``target``, which is complete or absent. Raises UserError."""
+    handle, made = tempfile.mkstemp(dir=target.parent, prefix=".init-")
     os.close(handle)
     try:
-        command = [compiler, *_FLAGS, "-o", made, *map(str, sources())]
+        command = [compiler, *flags, "-o", made, *map(str, sorted(sources.glob("*.c")))]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise UserError(
-                f"{compiler} could not build {FOLDER} (a static libc is needed: apt-get install gcc "
+                f"{compiler} could not build {sources} (a static libc is needed: apt-get install gcc "
                 f"libc6-dev):\n{done.stderr.strip()[-2000:]}"
             )
         Path(made).chmod(0o755)
         Path(made).rename(target)
     finally:
         Path(made).unlink(missing_ok=True)
-    return target

@@ -5,6 +5,7 @@
 #ifndef SBX_INIT_H
 #define SBX_INIT_H
 #define _GNU_SOURCE
+#include "channel.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -16,8 +17,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { PROTOCOL = 8, HEADER = 5, MAX_FRAME = 1 << 20, CHUNK = 64 << 10, SLOTS = 32, MAIN_SLOT = 0, PATH_MOST = 4096 };
-enum { DIED_BY_ITSELF = 0, DIED_INTERRUPTED = 1, DIED_SPURIOUS_STATUS = 2, DIED_NO_FORK = 3 };
+enum { PROTOCOL = 9, HEADER = 5, MAX_FRAME = 1 << 20, CHUNK = 64 << 10, SLOTS = 32, MAIN_SLOT = 0, PATH_MOST = 4096 };
+enum { DIED_BY_ITSELF = 0, DIED_INTERRUPTED = 1, DIED_NO_FORK = 3 };
 enum { BYE_QUIT = 0, BYE_DEADLINE = 1, BYE_PROTOCOL = 2 };
 
 /* ---- in.c: frames from the client ---- */
@@ -95,14 +96,13 @@ struct slot {
     int output_fd;          /* what it prints: the reading end of a pipe, or the terminal's master */
     int output_write_fd;    /* of a shell: kept, so that what old background jobs print is read after a new start */
     int hung;               /* no process holds the terminal open at the moment */
-    int command_fd, status_fd;
-    char cwd[PATH_MOST];    /* directory of the last status, or of the next shell */
-    char status[2 * PATH_MOST];
-    size_t status_length;
-    char *input;            /* bytes not yet taken by the command pipe or the terminal */
+    struct channel *channel; /* of a shell that runs */
+    int unused_terminal_fd; /* of a shell that runs: the master of a terminal that nobody else can open */
+    char cwd[PATH_MOST];    /* directory at the end of the last command, or of the next shell */
+    char *input;            /* bytes that the terminal has not yet taken */
     size_t input_length, input_sent;
     int spoke;              /* it has just printed something */
-    int pending;            /* a command has been given and has no status yet; a terminal's process runs */
+    int pending;            /* a command has been given and has not ended; a terminal's process runs */
     uint32_t id;            /* of the command */
     int32_t code;           /* of the last command that ended */
     uint64_t ticks;         /* when it was given, in the unit of /proc/PID/stat */
@@ -111,24 +111,40 @@ struct slot {
 };
 
 extern struct slot slots[SLOTS];
+extern int null_fd;
 
 int slots_begin(const char *workdir); /* −1 without /dev/null */
-int open_shell(struct slot *s);
-int restart_idle_shells(void);
-void open_terminal(uint32_t id, struct slot *s, uint16_t rows, uint16_t columns, char **argv, char **envp, char *cwd);
-void run_command(uint32_t id, struct slot *s, const char *command, size_t length);
-void type_into(uint32_t id, struct slot *s, const char *data, size_t length);
-void resize(uint32_t id, struct slot *s, uint16_t rows, uint16_t columns);
-void push_input(struct slot *s);
+uint16_t number(const struct slot *s);
+uint64_t ticks_now(void);
+void become_ordinary(enum whose whose, const struct user *user, int in, int out); /* in < 0: nothing to read */
 void read_output(struct slot *s);
-void read_status(struct slot *s);
-void await_status(void);
+void drain(struct slot *s);
+void forget_input(struct slot *s);
+void forget_process(struct slot *s);
+void send_exit(struct slot *s, uint32_t id, int32_t code, uint8_t because);
 void slot_died(struct slot *s, int status);
 void close_slot(struct slot *s);
 void tell_slots(void);
-void become_ordinary(enum whose whose, const struct user *user, int in, int out); /* in < 0: nothing to read */
 int32_t exit_code(int status);
 void close_fd(int *fd);
+
+/* ---- shell.c ---- */
+
+int open_shell(struct slot *s);
+int restart_idle_shells(void);
+void run_command(uint32_t id, struct slot *s, const char *command, size_t length);
+void find_directory(struct slot *s);
+void end_commands(void);
+int await_end(int signals);
+void forget_shell(struct slot *s);
+
+/* ---- terminal.c ---- */
+
+int open_pair(int *master, uint16_t rows, uint16_t columns);
+void open_terminal(uint32_t id, struct slot *s, uint16_t rows, uint16_t columns, char **argv, char **envp, char *cwd);
+void type_into(uint32_t id, struct slot *s, const char *data, size_t length);
+void resize(uint32_t id, struct slot *s, uint16_t rows, uint16_t columns);
+void push_input(struct slot *s);
 
 /* ---- child.c: one child with exactly this environment ---- */
 
@@ -165,6 +181,7 @@ void guard_pid_1(int keeps_setuid); /* in a child, before its exec */
 
 void end_slot(struct slot *s, int because); /* kill it and what its command runs; its death is told on return */
 void kill_all(uint32_t id);
+void kill_tests(uint32_t id);
 void reap(void);
 
 /* ---- ipc.c ---- */

@@ -1,8 +1,9 @@
-/* Kills one command and what it started, or everything, and reaps orphans. */
+/* Kills one command and what it started, the tests, or everything, and reaps orphans. */
 #include "init.h"
 #include <dirent.h>
+#include <linux/capability.h>
 
-enum { KILL_ALL_LIMIT_MS = 5000, INTERRUPT_PASSES = 50, INTERRUPT_WAITS = 5000, PROCESSES = 4096 };
+enum { KILL_ALL_LIMIT_MS = 5000, INTERRUPT_PASSES = 50, INTERRUPT_WAITS = 5000, PROCESSES = 4096, QUIET_PASSES = 16 };
 
 static void tell_death(pid_t pid, int status) {
     if (pid == child.pid) child_ended(status);
@@ -70,6 +71,34 @@ static int read_processes(struct process *found, int most) {
     return n;
 }
 
+/* The tests alone have LEASE in their bounding set (capabilities.c), as whatever user, and so has all that they start. */
+static int is_of_tests(pid_t pid) {
+    char path[64], text[4096];
+    snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return 0;
+    ssize_t n = read(fd, text, sizeof text - 1);
+    close(fd);
+    text[n > 0 ? n : 0] = 0;
+    char *line = strstr(text, "\nCapBnd:");
+    return line && strtoull(line + strlen("\nCapBnd:"), NULL, 16) >> CAP_LEASE & 1;
+}
+
+/* Kill the tests and what they started, and nothing of the agent's.  A process can fork while it is looked for, so there
+   must be none in many looks one after another. */
+void kill_tests(uint32_t id) {
+    static struct process all[PROCESSES];
+    uint64_t give_up = now_ms() + KILL_ALL_LIMIT_MS;
+    for (int quiet = 0; quiet < QUIET_PASSES; quiet++, pause_us(200)) {
+        int n = read_processes(all, PROCESSES);
+        for (int i = 0; i < n; i++)
+            if (!all[i].dead && is_of_tests(all[i].pid)) kill(all[i].pid, SIGKILL), quiet = -1;
+        reap();
+        if (now_ms() > give_up) { send_ack(id, ETIMEDOUT, 0); return; }
+    }
+    send_ack(id, 0, 0);
+}
+
 /* Return whether an orphan can belong to another slot: it is in that slot's session, or has left its session while that
    slot ran a command too. */
 static int may_belong_to_another(const struct slot *s, const struct process *p) {
@@ -108,16 +137,10 @@ static int kill_command_once(const struct slot *s) {
 }
 
 void end_slot(struct slot *s, int because) {
-    char path[64], cwd[sizeof s->cwd];
     int status = 0;
     if (!s->pid) return;
     s->died_because = because;
-    snprintf(path, sizeof path, "/proc/%d/cwd", (int)s->pid);
-    ssize_t n = readlink(path, cwd, sizeof cwd - 1);
-    if (n > 0) {
-        cwd[n] = 0;
-        memcpy(s->cwd, cwd, (size_t)n + 1);
-    }
+    find_directory(s);
     kill(s->pid, SIGSTOP); /* so that it starts nothing while its children are looked up */
     for (int pass = 0; s->pending && pass < INTERRUPT_PASSES && kill_command_once(s); pass++) pause_us(200);
     kill(s->pid, SIGKILL);

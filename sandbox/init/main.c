@@ -4,7 +4,7 @@
  * It owns the agent's shells and terminals and answers typed, length-prefixed frames on its attach stream (stdin and
  * stdout of the container).  These hold whatever else runs in the container:
  *
- *   - No output can be taken for a frame: commands, statuses and output have separate pipes, and this process is not
+ *   - No output can be taken for a frame: a shell's commands and statuses are no output, and this process is not
  *     dumpable, so that root inside (without CAP_SYS_PTRACE) can open neither its descriptors nor its memory.
  *   - No signal affects it: it reads SIGCHLD through a signalfd, and the others are not even queued.
  *     Orphans are reaped.
@@ -144,6 +144,7 @@ void handle_frame(char type, char *payload, size_t length) {
     case 'W': handle_write(id, p, n); break;
     case 'F': handle_read(id, p, n); break;
     case 'K': kill_all(id); break;
+    case 'X': kill_tests(id); break;
     case 'G': start_child(id, p, n); break;
     case 'M': handle_private_folders(id, p, n); break;
     case 'U': handle_agent_user(id, p, n); break;
@@ -165,12 +166,10 @@ static int fill(struct pollfd *p, int stdin_fd, int signals) {
     p[SIGNALS] = (struct pollfd){signals, POLLIN, 0};
     p[STDOUT] = (struct pollfd){out_queued() ? 1 : -1, POLLOUT, 0};
     p[CHILD] = (struct pollfd){room ? child.fd : -1, POLLIN, 0};
-    for (struct slot *s = slots; s < slots + SLOTS; s++, n += 3) {
-        int typing = s->input != NULL && s->kind == TERMINAL, quiet = s->kind == FREE || s->hung;
+    for (struct slot *s = slots; s < slots + SLOTS; s++, n++) {
+        int typing = s->input != NULL, quiet = s->kind == FREE || s->hung;
         p[n] = (struct pollfd){quiet || !(room || typing) ? -1 : s->output_fd, (short)(room ? POLLIN : 0), 0};
         if (typing) p[n].events |= POLLOUT;
-        p[n + 1] = (struct pollfd){s->status_fd, POLLIN, 0};
-        p[n + 2] = (struct pollfd){s->input && s->kind == SHELL ? s->command_fd : -1, POLLOUT, 0};
     }
     return n;
 }
@@ -179,13 +178,18 @@ static void serve(struct pollfd *p) {
     if (p[CHILD].revents) read_child();
     for (int i = 0; i < SLOTS; i++) {
         struct slot *s = &slots[i];
-        struct pollfd *q = p + FIXED + 3 * i;
-        if (q[0].revents & (POLLIN | POLLHUP | POLLERR) && s->output_fd == q[0].fd) read_output(s);
-        if (q[0].revents & POLLOUT && s->input) push_input(s);
-        if (q[1].revents && s->status_fd == q[1].fd) read_status(s);
-        if (q[2].revents & POLLOUT && s->input) push_input(s);
-        if (q[2].revents & (POLLERR | POLLHUP)) close_fd(&s->command_fd);
+        struct pollfd *q = p + FIXED + i;
+        if (q->revents & (POLLIN | POLLHUP | POLLERR) && s->output_fd == q->fd) read_output(s);
+        if (q->revents & POLLOUT && s->input) push_input(s);
     }
+}
+
+/* A child has died, stopped or continued; which, the signal does not tell reliably. */
+static void handle_signal(int signals) {
+    struct signalfd_siginfo last;
+    read(signals, &last, sizeof last);
+    reap();
+    end_commands();
 }
 
 /* Default variables of a shell that neither its image nor its task sets. */
@@ -236,19 +240,17 @@ int main(int argc, char **argv) {
     send_frame('H', &hello, 1);
     if (slots_begin(argv[3]) < 0) return 2;
 
-    struct signalfd_siginfo of_a_child; /* reap() finds out which */
     int stdin_fd = 0;
     for (;;) {
         flush_out();
         uint32_t left = remaining_ms();
         if (!left) leave(BYE_DEADLINE);
-        struct pollfd p[FIXED + 3 * SLOTS];
+        struct pollfd p[FIXED + SLOTS];
         int n = fill(p, stdin_fd, signals);
         if (poll(p, (nfds_t)n, left > 3600000 ? 3600000 : (int)left + 1) < 0) continue;
         serve(p);
-        if (p[SIGNALS].revents) read(signals, &of_a_child, sizeof of_a_child);
-        reap();
+        if (p[SIGNALS].revents) handle_signal(signals);
         if (p[STDIN].revents && !read_frames()) stdin_fd = -1;
-        await_status();
+        if (await_end(signals)) handle_signal(signals);
     }
 }

@@ -7,7 +7,8 @@
  * there, and the mount goes with it.  So each folder, and each above it, is first mounted on itself where the agent is,
  * who may not unmount anything: its name cannot come to lead elsewhere.
  *
- * While there are private folders no shell and no terminal starts, because it would be on the tests' side.
+ * While there are private folders no shell and no terminal starts, because it would be on the tests' side.  Once the
+ * tests are dead, PID 1 returns to the namespace of the others, where the agent goes on.
  */
 #include "init.h"
 #include <sched.h>
@@ -20,6 +21,7 @@ static char pinned[FOLDERS_MOST][PATH_MOST + 1]; /* folders that are mounted on 
 static int pinned_count;
 static char private[FOLDERS_MOST][PATH_MOST + 1];
 static int private_count;
+static int agents_namespace = -1;
 
 int has_private_folders(void) { return private_count > 0; }
 
@@ -74,11 +76,12 @@ static int mount_private(const char *path, unsigned mode) {
     return 0;
 }
 
-/* Here, and if nothing else is alive, everywhere. */
 static int unmount_all(void) {
     int failed = 0;
     while (private_count)
         if (umount2(private[--private_count], MNT_DETACH) < 0) failed = errno;
+    if (agents_namespace >= 0 && setns(agents_namespace, CLONE_NEWNS) < 0) failed = errno;
+    close_fd(&agents_namespace);
     while (pinned_count)
         if (umount2(pinned[--pinned_count], MNT_DETACH) < 0) failed = errno;
     return failed;
@@ -87,6 +90,7 @@ static int unmount_all(void) {
 static int mount_all(char paths[][PATH_MOST + 1], const uint16_t *modes, int count) {
     int failed = 0;
     for (int i = 0; i < count && !failed; i++) failed = pin_with_parents(paths[i]);
+    if (!failed && (agents_namespace = open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC)) < 0) failed = errno;
     if (!failed && unshare(CLONE_NEWNS) < 0) failed = errno;
     if (!failed && mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0) failed = errno;
     for (int i = 0; i < count && !failed; i++) failed = mount_private(paths[i], modes[i]);

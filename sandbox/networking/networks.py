@@ -17,7 +17,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from protocol.processes.cancellation import call_with_undo
+from protocol.processes.cancellation import call_to_end, call_with_undo
 from sandbox.docker import owner
 from sandbox.docker.container_spec import ContainerSpec
 from sandbox.docker.engine import DockerEngine
@@ -26,7 +26,7 @@ from sandbox.docker.network import private_networks
 from sandbox.docker.network.container_sockets import container_process
 from sandbox.docker.retry import BUSY_STATUSES, DockerEngineError, Json, call_with_retries
 from sandbox.egress_proxy.lazy_proxy import LazyEgressProxy
-from sandbox.images.build_network import BuildNetworkAccess
+from sandbox.images.build_network import BuildNetworkAccess, refuse_to_fetch
 from sandbox.session.init_connection.init_command import init_command
 from sandbox.tasks.task import NetworkMode, TaskNetwork
 
@@ -77,8 +77,10 @@ class SandboxNetworks:
     async def container_network(self, network: TaskNetwork, private: str) -> str:
         """Return the network on which to create a session's container; ``private`` is that of its services, if any.
 
-        On :data:`SHARED_NETWORK` the container must be created with ``resolves_public_names``.
+        On :data:`SHARED_NETWORK` the container must be created with ``resolves_public_names``.  Raises TaskFault for
+        a host that only the operator may allow.
         """
+        self._proxy.check_hosts(network)
         if private or network.agent is not NetworkMode.FULL or not self.has_bridge:
             return private or NO_NETWORK
         await self._share()
@@ -118,8 +120,16 @@ class SandboxNetworks:
     @asynccontextmanager
     async def build_network(self, mode: NetworkMode, hosts: tuple[str, ...]) -> AsyncGenerator[BuildNetworkAccess]:
         """Yield the network of a build's RUN steps; a :data:`~sandbox.images.build_network.BuildNetworkOpener`."""
-        if mode is NetworkMode.NONE or (mode is NetworkMode.FULL and self.has_bridge):
-            yield BuildNetworkAccess(NO_NETWORK if mode is NetworkMode.NONE else "default", {})
+        if mode is NetworkMode.NONE:
+            yield BuildNetworkAccess(NO_NETWORK, {}, refuse_to_fetch)
+            return
+
+        async def fetch(url: str, most_bytes: int) -> bytes:
+            proxy = await self._proxy.get()
+            return await proxy.fetch(url, hosts, most_bytes, everywhere=mode is NetworkMode.FULL)
+
+        if mode is NetworkMode.FULL and self.has_bridge:
+            yield BuildNetworkAccess("default", {}, fetch)
             return
         host = self._build_host
         labels = {
@@ -132,9 +142,9 @@ class SandboxNetworks:
         try:
             await self._engine.start(container)
             async with self.phase(container, mode, hosts) as env:
-                yield BuildNetworkAccess(f"container:{container}", env)
+                yield BuildNetworkAccess(f"container:{container}", env, fetch)
         finally:
-            await asyncio.shield(self._engine.remove(container))
+            await call_to_end(lambda: self._engine.remove(container))
 
     @asynccontextmanager
     async def private_network(self, labels: Mapping[str, str]) -> AsyncGenerator[str]:

@@ -1,5 +1,8 @@
 """A task's other containers (a database, a web server), on a private network with the agent's, each under its own name.
 
+Volumes that they share with each other or the agent's container belong to the session too; as in Docker Compose, all
+containers that have one are created, which fills it from their images, before any is started.
+
 They start before the agent and are removed after it with their network. If every process that knows them dies, a
 service ends by itself after the session's maximum, and a later clean-up removes its network, unless another process
 takes both over (:func:`adopt_services`). A task without services has no private network.
@@ -12,28 +15,32 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from protocol.errors import UserError
 from protocol.processes.cancellation import call_with_undo
 from sandbox.capabilities import BASE_CAPABILITIES
+from sandbox.docker import owner
 from sandbox.docker.container_spec import (
     PRIVATE_DNS,
     ContainerLimits,
+    VolumeMount,
+    mount_read_only,
     networking_config,
     storage_options,
     tmpfs_options,
     ulimits,
 )
 from sandbox.docker.engine import DockerEngine
-from sandbox.docker.labels import NETWORK_LABEL, SERVICE_LABEL
+from sandbox.docker.files.shared_volumes import list_volumes, remove_volume, temporary_volume
+from sandbox.docker.labels import NETWORK_LABEL, OWNER_LABEL, SERVICE_LABEL
 from sandbox.docker.network import private_networks
 from sandbox.docker.network.private_networks import MAX_SERVICES
 from sandbox.docker.retry import BUSY_STATUSES, DockerEngineError, Json, call_with_retries
 from sandbox.errors import SandboxLost, SandboxStartError, TaskFault
 from sandbox.images.store import ImageStore
 from sandbox.networking.networks import SandboxNetworks
-from sandbox.tasks.task import TaskService
+from sandbox.tasks.task import SharedFolder, TaskService
 
 SERVICE_LIMITS = ContainerLimits(pids=256)
 """Limits of each service, unless the task sets others."""
@@ -56,6 +63,21 @@ class TaskServiceSettings:
     """See :attr:`sandbox.docker.container_spec.ContainerSpec.disk_quota`."""
 
 
+class AgentVolumes(NamedTuple):
+    """The folders that the agent's container shares with services."""
+
+    image: str = ""
+    folders: tuple[SharedFolder, ...] = ()
+
+
+_NO_VOLUMES = AgentVolumes()
+
+
+def volume_mounts(network: str, folders: Sequence[SharedFolder]) -> tuple[VolumeMount, ...]:
+    """Return the volumes of a container whose session has this private network."""
+    return tuple(VolumeMount(f"{network}-{each.volume}", each.target, each.read_only) for each in folders)
+
+
 @asynccontextmanager
 async def start_services(
     engine: DockerEngine,
@@ -63,6 +85,8 @@ async def start_services(
     networks: SandboxNetworks,
     services: Sequence[TaskService],
     settings: TaskServiceSettings,
+    *,
+    agent: AgentVolumes = _NO_VOLUMES,
 ) -> AsyncGenerator[str]:
     """Start the services; yields the name of their private network, empty when there are none.
 
@@ -75,13 +99,24 @@ async def start_services(
         raise UserError(f"a task has at most {MAX_SERVICES} services beyond its own container, not {len(services)}")
     async with AsyncExitStack() as stack:
         network = await stack.enter_async_context(networks.private_network(settings.labels))
-        started: list[tuple[TaskService, str]] = []
+        labels = {OWNER_LABEL: owner.owner_of_this_process(), **settings.labels, NETWORK_LABEL: network}
+        shared = [*agent.folders, *(each for service in services for each in service.volumes)]
+        for name in sorted({each.name for each in volume_mounts(network, shared)}):
+            await stack.enter_async_context(temporary_volume(engine, name, labels))
+        created: list[tuple[TaskService, str]] = []
         for service in services:
             image = await stack.enter_async_context(images.reserve(service))
             body = _request(service, image, network, settings, await _command_of(engine, service, image))
-            container = await stack.enter_async_context(_container(engine, service, body))
-            started.append((service, container))
-        for service, container in started:
+            container = await stack.enter_async_context(_container(engine, f"create service {service.name}", body))
+            created.append((service, container))
+        if agent.folders:
+            mounts = [each.as_mount() for each in volume_mounts(network, agent.folders)]
+            body = {"Image": agent.image, "Cmd": ["true"], "Labels": labels, "HostConfig": {"Mounts": mounts}}
+            async with _container(engine, "fill the shared volumes", body):
+                pass
+        for _, container in created:
+            await engine.start(container)
+        for service, container in created:
             await _healthy(engine, service, container, settings.ready_timeout_s)
         yield network
 
@@ -130,6 +165,8 @@ async def _removed(engine: DockerEngine, containers: Sequence[str], network: str
     for each in containers:
         await engine.remove(each)
     if network:
+        for volume in await list_volumes(engine, {NETWORK_LABEL: network}):
+            await remove_volume(engine, volume.name)
         await private_networks.remove_network(engine, network)
 
 
@@ -167,7 +204,10 @@ def _request(
             "ShmSize": service.shm_mb << 20,
             "Tmpfs": tmpfs_options(service.tmpfs),
             "NanoCpus": int(service.cpus * 1e9),
-            "Mounts": [{"Type": "bind", "Source": str(settings.toolchain), "Target": "/.sbx", "ReadOnly": True}],
+            "Mounts": [
+                mount_read_only(settings.toolchain, "/.sbx"),
+                *(each.as_mount() for each in volume_mounts(network, service.volumes)),
+            ],
         },
     }
 
@@ -186,12 +226,9 @@ async def _command_of(engine: DockerEngine, service: TaskService, image: str) ->
 
 
 @asynccontextmanager
-async def _container(engine: DockerEngine, service: TaskService, body: Json) -> AsyncGenerator[str]:
-    container = await call_with_undo(
-        lambda: engine.create_from_body(f"create service {service.name}", body), engine.remove
-    )
+async def _container(engine: DockerEngine, what: str, body: Json) -> AsyncGenerator[str]:
+    container = await call_with_undo(lambda: engine.create_from_body(what, body), engine.remove)
     try:
-        await engine.start(container)
         yield container
     finally:
         await asyncio.shield(engine.remove(container))

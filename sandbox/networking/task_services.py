@@ -9,21 +9,23 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+from sandbox.docker.container_spec import VolumeMount
 from sandbox.docker.engine import DockerEngine
 from sandbox.images.store import ImageStore
 from sandbox.networking.networks import NO_NETWORK, SandboxNetworks
 from sandbox.networking.phases import NetworkPhases
-from sandbox.networking.services import TaskServiceSettings, adopt_services, start_services
+from sandbox.networking.services import AgentVolumes, TaskServiceSettings, adopt_services, start_services, volume_mounts
 from sandbox.session.sandbox_session import SandboxSession
 from sandbox.tasks.task import Task
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerNetwork:
-    """Network and variables with which a container must be created to reach its services."""
+    """Network, variables and volumes with which a container must be created to reach its services."""
 
     network: str = NO_NETWORK
     env: Mapping[str, str] = field(default_factory=dict[str, str])
+    volumes: tuple[VolumeMount, ...] = ()
 
 
 def is_single_container(task: Task) -> bool:
@@ -46,16 +48,19 @@ class TaskServices:
         self._service_settings = service_settings
 
     @asynccontextmanager
-    async def started_for(self, task: Task, lifetime_s: float) -> AsyncGenerator[ContainerNetwork]:
-        """Start what must exist before the task's container and outlive it.
+    async def started_for(self, task: Task, image: str, lifetime_s: float) -> AsyncGenerator[ContainerNetwork]:
+        """Start what must exist before the task's container, of ``image``, and outlive it.
 
-        Raises SandboxStartError (TaskFault for a service that does not run), UserError, DockerEngineError.
+        Raises SandboxStartError (TaskFault for a service that does not run, or a host that only the operator may
+        allow), UserError, DockerEngineError.
         """
         if is_single_container(task):
             yield ContainerNetwork()
             return
         settings = self._service_settings(lifetime_s)
-        async with start_services(self._engine, self._images, self._networks, task.services, settings) as private:
+        async with start_services(
+            self._engine, self._images, self._networks, task.services, settings, agent=AgentVolumes(image, task.volumes)
+        ) as private:
             yield self._container_network(task, await self._networks.container_network(task.network, private), private)
 
     @asynccontextmanager
@@ -69,7 +74,8 @@ class TaskServices:
 
     def _container_network(self, task: Task, network: str, private: str) -> ContainerNetwork:
         service_names = (service.name for service in task.services)
-        return ContainerNetwork(network, self._networks.proxy_environment(task.network, private, service_names))
+        env = self._networks.proxy_environment(task.network, private, service_names)
+        return ContainerNetwork(network, env, volume_mounts(private, task.volumes))
 
     @asynccontextmanager
     async def network_phases(self, task: Task, session: SandboxSession) -> AsyncGenerator[None]:

@@ -31,8 +31,8 @@ class PoolCleanup:
         self._engine, self._settings, self._template, self._now = engine, settings, template, now
 
     async def remove_abandoned(self) -> int:
-        """Remove this pool's containers, committed images and networks whose owner is proved dead or that have long
-        expired.
+        """Remove this pool's containers, committed images, volumes and networks whose owner is proved dead or that have
+        long expired.
 
         Returns how many were removed.  Raises DockerEngineError.
         """
@@ -53,6 +53,8 @@ class PoolCleanup:
             match each.kind:
                 case ResourceKind.CONTAINER:
                     return each.name not in containers and each.labels.get(NETWORK_LABEL) not in networks
+                case ResourceKind.VOLUME:
+                    return each.labels.get(NETWORK_LABEL) not in networks
                 case ResourceKind.NETWORK:
                     return each.name not in networks
                 case ResourceKind.IMAGE:

@@ -6,6 +6,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 
+from sandbox.agent_programs import AgentPrograms
 from sandbox.capabilities import BASE_CAPABILITIES, PID_1_CAPABILITIES
 from sandbox.docker import owner
 from sandbox.docker.container_spec import ContainerLimits, ContainerSpec, ImageConfig
@@ -43,16 +44,20 @@ class ContainerTemplate:
         image: str,
         image_config: ImageConfig = NO_CONFIG,
         network: ContainerNetwork = NO_SERVICES,
+        programs: AgentPrograms | None = None,
     ) -> ContainerKind:
-        """Return the kind of container that a task needs."""
-        has_users = not all(names_root(each or image_config.user) for each in (task.agent_user, task.tests_user))
-        of_pid_1 = PID_1_CAPABILITIES if has_users or task.grading is GradingLevel.LIVE else ()
+        """Return the kind of container that a task needs, with an agent's programs or the pool's own."""
+        steps = task.in_steps
+        users = {name or image_config.user for each in (task, *steps) for name in (each.agent_user, each.tests_user)}
+        mounts = task.read_only or any(step.grading is GradingLevel.LIVE for step in steps)
+        programs = programs or self._settings.agent_programs or AgentPrograms("", 0, 0)
+        of_pid_1 = PID_1_CAPABILITIES if mounts or not all(map(names_root, users)) else ()
         return ContainerKind(
             image,
-            task.workdir,
+            task.workdir or image_config.workdir or "/",
             ContainerLimits(
-                task.memory_mb << 20,
-                task.pids,
+                (task.memory_mb + programs.memory_mb) << 20,
+                task.pids + programs.pids,
                 task.cpus,
                 shm_bytes=task.shm_mb << 20,
                 disk_bytes=task.storage_mb << 20,
@@ -62,6 +67,9 @@ class ContainerTemplate:
             network.network,
             task.tmpfs,
             image_config,
+            task.read_only,
+            network.volumes,
+            programs.folder,
         )
 
     def container_spec(self, kind: ContainerKind, lifetime_s: float) -> ContainerSpec:
@@ -80,6 +88,9 @@ class ContainerTemplate:
             capabilities=kind.capabilities,
             tmpfs=kind.tmpfs,
             image_config=kind.image_config,
+            read_only=kind.read_only,
+            volumes=kind.volumes,
+            agent_programs=self._host.home / kind.agent_programs if kind.agent_programs else None,
         )
 
     def labels(self, lifetime_s: float) -> Mapping[str, str]:

@@ -26,6 +26,9 @@ from sandbox.docker.labels import OWNER_LABEL
 from sandbox.docker.retry import DockerEngineError
 
 _PROBE_BYTES = 1 << 30
+_WAIT = ("/.sbx/busybox", "sleep", "60")
+_CONTAINERD_STORE = ["driver-type", "io.containerd.snapshotter.v1"]
+"""Entry of ``DriverStatus`` in Docker's ``GET /info``."""
 
 
 class DiskBound(StrEnum):
@@ -60,11 +63,17 @@ DISK_BOUND_DESCRIPTIONS: Mapping[DiskBound, str] = {
 
 
 async def probe_disk_bound(engine: DockerEngine, spec: ContainerSpec, *, loop: bool = False) -> DiskBound:
-    """Try the means in order, on a container like ``spec`` that never runs. Raises DockerEngineError."""
+    """Try the means in order, on a container like ``spec``. Raises DockerEngineError.
+
+    It never runs, unless the engine has containerd's image store, which accepts a quota and does not hold it, and makes
+    a container's layer only when it starts.
+    """
+    info = await engine.info()
+    if _CONTAINERD_STORE in (info.get("DriverStatus") or ()):
+        return await _with_containerd_store(engine, replace(spec, command=_WAIT))
     limited = replace(spec, limits=replace(spec.limits, disk_bytes=_PROBE_BYTES), disk_quota=True)
     if await _can_create(engine, limited):
-        driver = (await engine.info()).get("Driver")
-        return DiskBound.BTRFS_QUOTA if driver == "btrfs" else DiskBound.XFS_QUOTA
+        return DiskBound.BTRFS_QUOTA if info.get("Driver") == "btrfs" else DiskBound.XFS_QUOTA
     async with temporary_resource(lambda: engine.create(spec), engine.remove) as container:
         return await _without_quota(engine, container, loop=loop)
 
@@ -79,9 +88,20 @@ async def _can_create(engine: DockerEngine, spec: ContainerSpec) -> bool:
     return True
 
 
-async def _without_quota(engine: DockerEngine, container: str, *, loop: bool) -> DiskBound:
+async def _with_containerd_store(engine: DockerEngine, spec: ContainerSpec) -> DiskBound:
+    async with temporary_resource(lambda: engine.create(spec), engine.remove) as container:
+        await engine.start(container)
+        return DiskBound.WATCH if await _sees_layer(engine, container) else DiskBound.FILE_SIZE
+
+
+async def _sees_layer(engine: DockerEngine, container: str) -> bool:
+    """Return whether this process can measure what the container writes."""
     upper = await find_upper_layer(engine, container)
-    if upper is None or os.geteuid() != 0 or not await asyncio.to_thread(upper.is_dir):
+    return upper is not None and os.geteuid() == 0 and await asyncio.to_thread(upper.is_dir)
+
+
+async def _without_quota(engine: DockerEngine, container: str, *, loop: bool) -> DiskBound:
+    if not await _sees_layer(engine, container):
         return DiskBound.FILE_SIZE
     if loop:
         with contextlib.suppress(DockerEngineError):

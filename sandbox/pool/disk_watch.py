@@ -1,9 +1,10 @@
-"""Ends sessions that write more than their disk limit, where the host cannot make the writes fail.
+"""Ends sessions that write more than their disk limit, where the host cannot make the writes fail, and stops services.
 
 How the limit is enforced is found by :mod:`sandbox.pool.disk_bound`. Where nothing else does, the watch measures the
 container's upper layer, as root on the daemon's host. In any case it measures the files that the daemon mounts into a
-container (``/etc/hostname`` and the like) and the volumes that its image declares, which are in no layer, and what a
-task's services write unless a quota limits them. Deleted files that are still open count too
+container (``/etc/hostname`` and the like) and the volumes that it can write to, which are in no layer, and what a
+task's services write unless a quota limits them. A service beyond its own limit is stopped, and its session, which goes
+on, says so in its grade: the agent is not blamed for it. Deleted files that are still open count too
 (:mod:`sandbox.pool.deleted_files`).
 """
 
@@ -24,6 +25,7 @@ from protocol.files.filesystem import free_bytes
 from sandbox.docker.cgroups import cgroup_procs
 from sandbox.docker.container_spec import ContainerLimits
 from sandbox.docker.files.loop_disk import upper_layer_of
+from sandbox.docker.labels import SERVICE_LABEL
 from sandbox.docker.retry import DockerEngineError, Json
 from sandbox.errors import DestructionCause, SandboxDestroyed
 from sandbox.networking.services import SERVICE_LIMITS, inspect_services
@@ -47,6 +49,9 @@ _MOUNTED = ("HostnamePath", "HostsPath", "ResolvConfPath")
 class MeasuredLayer:
     """A container's writable paths and their last measurement."""
 
+    container: str
+    service: str
+    """Name of the service whose container it is; empty for the session's own."""
     paths: tuple[Path, ...]
     """Paths on the daemon's host; none where this process cannot see them."""
     processes: Path | None
@@ -71,7 +76,7 @@ def is_measurement_due(seen: MeasuredLayer, free: int, now_s: float) -> bool:
 
 
 class DiskWatch:
-    """Ends the sessions that exceed their disk limit (``spec.limits.disk_bytes``), or whose services exceed theirs."""
+    """Ends sessions beyond their disk limit (``spec.limits.disk_bytes``), and stops services beyond theirs."""
 
     def __init__(self, sessions: Callable[[], Iterable[SandboxSession]], bound: DiskBound) -> None:
         """``bound`` enforces the limit; what it covers is not measured."""
@@ -116,10 +121,23 @@ class DiskWatch:
                 break  # ended, or too slow, so that those after it have no answer either: they come first next time
             seen.used_bytes, seen.free_disk_bytes = sum(used[each] for each in seen.paths) + more, free
             if seen.used_bytes > seen.limit_bytes:
-                used_mib, limit_mib = seen.used_bytes >> 20, seen.limit_bytes >> 20
-                what = f"the agent wrote {used_mib} MiB, more than its disk limit of {limit_mib} MiB"
-                note = f" (each file counts for {MIN_BYTES_PER_FILE >> 10} KiB or more)"
-                await session.destroy(SandboxDestroyed(what + note, DestructionCause.DISK))
+                await _end(session, seen)
+
+
+async def _end(session: SandboxSession, seen: MeasuredLayer) -> None:
+    """Stop the service, or end the session, that has exceeded its limit."""
+    used_mib, limit_mib = seen.used_bytes >> 20, seen.limit_bytes >> 20
+    wrote = (
+        f"wrote {used_mib} MiB, more than its disk limit of {limit_mib} MiB "
+        f"(each file counts for {MIN_BYTES_PER_FILE >> 10} KiB or more)"
+    )
+    if not seen.service:
+        await session.destroy(SandboxDestroyed(f"the agent {wrote}", DestructionCause.DISK))
+        return
+    seen.paths = ()  # it is measured no more
+    session.stopped_services.append(f"service {seen.service} was stopped: it {wrote}")
+    with contextlib.suppress(DockerEngineError):  # its deadline ends it
+        await session.engine.remove(seen.container)
 
 
 def _due(session: SandboxSession, seen: MeasuredLayer) -> bool:
@@ -137,7 +155,14 @@ def _unmeasured_layer(description: Json, limits: ContainerLimits, *, layer: bool
     )  # only those that this process can see
     free = free_bytes(paths[0]) if paths else 0
     return MeasuredLayer(
-        paths, cgroup_procs(description["State"]["Pid"], description["Id"]), limits.disk_bytes, 0, free, -math.inf
+        description["Id"],
+        description["Config"]["Labels"].get(SERVICE_LABEL, ""),
+        paths,
+        cgroup_procs(description["State"]["Pid"], description["Id"]),
+        limits.disk_bytes,
+        0,
+        free,
+        -math.inf,
     )
 
 
@@ -145,7 +170,8 @@ def writable_paths(description: Json, *, layer: bool) -> tuple[Path, ...]:
     """Return the paths on the daemon's host to which a container writes, from the daemon's description of it."""
     upper = upper_layer_of(description) if layer else None
     mounted = (description.get(each) for each in _MOUNTED)
-    volumes = (each.get("Source") for each in description.get("Mounts") or () if each.get("Type") == "volume")
+    mounts: list[Json] = description.get("Mounts") or []
+    volumes = (each.get("Source") for each in mounts if each.get("Type") == "volume" and each.get("RW", True))
     return (*((upper,) if upper else ()), *(Path(each) for each in (*mounted, *volumes) if each))
 
 

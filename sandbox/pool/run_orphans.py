@@ -1,7 +1,7 @@
 """Removes what a run's dead workers left on this machine's Docker engine.
 
-It removes only containers, committed images and networks that carry the run's label and whose owner is proved dead, or
-that have long expired.
+It removes only containers, committed images, volumes and networks that carry the run's label and whose owner is proved
+dead, or that have long expired.
 """
 
 from __future__ import annotations

@@ -23,6 +23,7 @@ from typing import Self
 
 from protocol.errors import InfraError, UserError
 from protocol.processes import open_files
+from sandbox.agent_programs import AgentPrograms
 from sandbox.docker.container_spec import ImageConfig
 from sandbox.docker.engine import DockerEngine
 from sandbox.docker.labels import POOL_PROCESS_LABEL
@@ -87,7 +88,8 @@ class SandboxPool:
             networks = await SandboxNetworks.open(
                 self.engine, self.egress_proxy, BuildNetworkContainer(self.host.base_image, self.host.toolchain, labels)
             )
-            settings = ImageSettings(self.host.home, template.default_image)
+            allowed = self.settings.containers.allow_registries
+            settings = ImageSettings(self.host.home, template.default_image, allow_registries=allowed)
             self._images = await ImageStore.open(self.engine, settings, networks.build_network)
             self._task_services = TaskServices(self.engine, self._images, networks, template.service_settings)
             probed = template.container_kind(Task("probe", ""), template.default_image)
@@ -134,11 +136,17 @@ class SandboxPool:
         finally:
             await self.close(session)
 
-    async def open(self, task: Task, deadline_s: float | None = None) -> SandboxSession:
-        """Like :meth:`acquire` without the context: the caller must :meth:`close` the session."""
+    async def open(
+        self, task: Task, deadline_s: float | None = None, programs: AgentPrograms | None = None
+    ) -> SandboxSession:
+        """Like :meth:`acquire` without the context: the caller must :meth:`close` the session.
+
+        ``programs`` are mounted in place of the pool's own.
+        """
+        lifetime_s = deadline_s or self.settings.containers.max_lifetime_s
         try:
             async with AsyncExitStack() as stack:
-                session, kind = await self._opened(task, deadline_s or self.settings.containers.max_lifetime_s, stack)
+                session, kind = await self._opened(task, programs, lifetime_s, stack)
                 self._sessions[session] = stack.pop_all()
         except DockerEngineError as error:
             raise SandboxStartError(f"no sandbox for task {task.id}: {error}") from error
@@ -147,18 +155,18 @@ class SandboxPool:
         return session
 
     async def _opened(
-        self, task: Task, lifetime_s: float, stack: AsyncExitStack
+        self, task: Task, programs: AgentPrograms | None, lifetime_s: float, stack: AsyncExitStack
     ) -> tuple[SandboxSession, ContainerKind]:
         """Open a session that ends with ``stack``."""
         image = await stack.enter_async_context(self.images.reserve(task))
         tests_image = await self._tests_image(task, stack)
-        kind = await self._kind_for(task, image)
+        kind = await self._kind_for(task, image, programs=programs)
         session = await self._warm_pool.take_warm(kind) if is_single_container(task) else None
         if session is None:
             await self._warm_pool.acquire_slot()
             stack.callback(self._warm_pool.release_slot)
-            network = await stack.enter_async_context(self.task_services.started_for(task, lifetime_s))
-            kind = await self._kind_for(task, image, network)
+            network = await stack.enter_async_context(self.task_services.started_for(task, image, lifetime_s))
+            kind = await self._kind_for(task, image, network, programs)
             session = await self._warm_pool.start_sandbox(kind, lifetime_s)
         else:
             stack.callback(self._warm_pool.release_slot)
@@ -171,8 +179,14 @@ class SandboxPool:
             raise
         return session, kind
 
-    async def _kind_for(self, task: Task, image: str, network: ContainerNetwork = NO_SERVICES) -> ContainerKind:
-        return self._template.container_kind(task, image, await self._image_config(image), network)
+    async def _kind_for(
+        self,
+        task: Task,
+        image: str,
+        network: ContainerNetwork = NO_SERVICES,
+        programs: AgentPrograms | None = None,
+    ) -> ContainerKind:
+        return self._template.container_kind(task, image, await self._image_config(image), network, programs)
 
     async def _image_config(self, image: str) -> ImageConfig:
         """Return the image's configuration, which is read once."""
@@ -202,8 +216,8 @@ class SandboxPool:
                 stack.callback(self._warm_pool.release_slot)
                 image = await stack.enter_async_context(self.images.keep(task))
                 network = await stack.enter_async_context(self.task_services.adopted_for(task, container))
-                session = await SandboxSession.adopt(self.engine, container, task.workdir)
                 kind = await self._kind_for(task, image, network)
+                session = await SandboxSession.adopt(self.engine, container, kind.workdir)
                 session.spec = self._template.container_spec(kind, lifetime_s)  # so it can be copied and graded
                 await session.find_users(task)
                 session.tests_image = await self._tests_image(task, stack)

@@ -7,7 +7,9 @@ from typing import NamedTuple
 
 from protocol.errors import UserError
 from protocol.settings import Seconds
+from sandbox.agent_programs import AgentPrograms
 from sandbox.egress_proxy.settings import EgressProxySettings
+from sandbox.images.registry_hosts import RegistryEntry
 
 COMMAND_TIMEOUT_S = 20.0
 """Maximum seconds of an agent's blocking command, as in SETA and OpenClaw."""
@@ -24,6 +26,10 @@ class ContainerSettings(EgressProxySettings):
 
     image: str = ""
     """Image of tasks that name none; empty for the base image that ``make setup`` builds."""
+    allow_registries: tuple[RegistryEntry, ...] = ()
+    """Registries from which images are pulled although their addresses are not public: ``registry.corp``,
+    ``registry.corp:5000``, ``*.corp``. Those of ``docker login`` and of the engine's configuration need not be named.
+    Sandboxes cannot reach them by that."""
     start_timeout_s: Seconds = 60.0
     """Maximum seconds for the start of one container."""
     heartbeat_timeout_s: Seconds = 120.0
@@ -47,6 +53,8 @@ class PoolSettings:
     start_concurrency_min: int = 1
     start_concurrency_max: int = 32
     containers: ContainerSettings = field(default_factory=ContainerSettings)
+    agent_programs: AgentPrograms | None = None
+    """Programs that are mounted into every sandbox."""
     setup_timeout_s: float = 120.0
     """Maximum seconds for a task's setup script."""
     drain_s: float = 60.0

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from sandbox.capabilities import BASE_CAPABILITIES
-from sandbox.docker.container_spec import ContainerLimits, ImageConfig
+from sandbox.docker.container_spec import ContainerLimits, ImageConfig, VolumeMount
 from sandbox.networking.networks import NO_NETWORK
 from sandbox.session.sandbox_session import SandboxSession
 
@@ -28,6 +28,10 @@ class ContainerKind:
     network: str = NO_NETWORK
     tmpfs: tuple[str, ...] = ()
     image_config: ImageConfig = field(default_factory=ImageConfig)
+    read_only: tuple[str, ...] = ()
+    volumes: tuple[VolumeMount, ...] = ()
+    agent_programs: str = ""
+    """Folder in longshore's home that is mounted for the agent; empty for none."""
 
 
 class WarmSandbox(NamedTuple):

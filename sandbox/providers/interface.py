@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import AsyncGenerator, Mapping, Sequence
+import socket
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
+from sandbox.agent_programs import AGENT_PROGRAMS_FOLDER, AgentPrograms
 from sandbox.docker.engine import DockerEngine
 from sandbox.docker.labels import POOL_LABEL
+from sandbox.docker.network.container_sockets import can_listen_in_containers, listen_in_container
 from sandbox.docker.retry import BUSY_STATUSES, call_with_retries
 from sandbox.grading.grade_result import GradeResult
 from sandbox.grading.grader import grade_sandbox
@@ -40,7 +43,7 @@ class Sandbox(Protocol):
         """Evaluate a command in the persistent shell.
 
         Raises ShellBusy while a command that a tool started is still running there, and ValueError for a command with
-        NUL bytes or of more than 1 MiB.
+        NUL bytes or one that is longer than the provider takes, about 1 MiB.
         """
         ...
 
@@ -67,7 +70,8 @@ class Sandbox(Protocol):
         ...
 
     async def grade(self, timeout_s: float | None = None) -> GradeResult:
-        """Run the task's hidden tests at the task's grading level. The shell survives this only at ``sibling``."""
+        """Run the task's hidden tests at the task's grading level. The shell survives this only at ``live`` and
+        ``sibling``."""
         ...
 
     async def close(self) -> None:
@@ -110,9 +114,13 @@ async def open_sandbox(
 class LocalSandbox:
     """A session of a pool in this process, with the task that it was opened for."""
 
-    def __init__(self, pool: SandboxPool, session: SandboxSession, task: Task, commands: Sequence[str] = ()) -> None:
-        """``commands`` are those that the agent has run in it before."""
+    def __init__(
+        self, pool: SandboxPool, session: SandboxSession, task: Task, commands: Sequence[str] = (), step: int = 0
+    ) -> None:
+        """``commands`` are those that the agent has run in it before; ``step`` is the number of the task's step that is
+        played."""
         self._pool, self._session, self._task = pool, session, task
+        self._step = task.in_steps[step]
         self._tools = ToolContext(session, COMMAND_TIMEOUT_S)
         self._commands = [*commands]
         """Commands that the agent has run through this process."""
@@ -159,8 +167,26 @@ class LocalSandbox:
         self._commands.append(command_text(arguments))
         return await call_tool(self._tools, name, arguments)
 
-    async def grade(self, timeout_s: float | None = None) -> GradeResult:
-        return await grade_sandbox(self._session, self._task, timeout_s, self._commands)
+    @asynccontextmanager
+    async def listen(self, port: int) -> AsyncGenerator[socket.socket]:
+        """Listen in the sandbox; see :meth:`sandbox.providers.pool_sandbox.PoolSandbox.listen`."""
+        with await listen_in_container(self._session.engine, self._session.container, port) as listener:
+            yield listener
+
+    async def run_agent(
+        self, command: str, remaining_s: Callable[[], float], on_output: Callable[[str], None]
+    ) -> CommandResult:
+        """Run the program of an agent; see :meth:`sandbox.providers.pool_sandbox.PoolSandbox.run_agent`."""
+        return await self._session.shell.run_while(command, remaining_s, on_output)
+
+    async def begin_step(self, number: int) -> None:
+        """Begin a step of the task; see :meth:`sandbox.providers.pool_sandbox.PoolSandbox.begin_step`."""
+        step = self._task.in_steps[number]
+        await self._session.begin_step(step)
+        self._step = step
+
+    async def grade(self, timeout_s: float | None = None, commands: Sequence[str] = ()) -> GradeResult:
+        return await grade_sandbox(self._session, self._step, timeout_s, [*self._commands, *commands])
 
     async def close(self) -> None:
         if not self._closed:
@@ -174,15 +200,18 @@ class LocalProvider:
     def __init__(self, pool: SandboxPool) -> None:
         self.pool = pool
 
-    async def open(self, task: Task, deadline_s: float | None = None) -> LocalSandbox:
-        """Open a sandbox; see :class:`SandboxProvider`."""
-        session = await self.pool.open(task, deadline_s)
+    async def open(
+        self, task: Task, deadline_s: float | None = None, programs: AgentPrograms | None = None
+    ) -> LocalSandbox:
+        """Open a sandbox; see :class:`SandboxProvider` and :meth:`sandbox.pool.sandbox_pool.SandboxPool.open`."""
+        session = await self.pool.open(task, deadline_s, programs)
         return LocalSandbox(self.pool, session, task)
 
-    async def adopt(self, container: str, task: Task) -> LocalSandbox:
-        """Take over a container that an earlier process of this pool left running. Raises SandboxLost."""
-        session = await self.pool.adopt(container, task)
-        return LocalSandbox(self.pool, session, task)
+    async def adopt(self, container: str, task: Task, step: int = 0) -> LocalSandbox:
+        """Take over a container that an earlier process of this pool left running, at a step of its task. Raises
+        SandboxLost."""
+        session = await self.pool.adopt(container, task.in_steps[step])
+        return LocalSandbox(self.pool, session, task, step=step)
 
     async def containers(self) -> frozenset[str]:
         """Return the ids of this pool's containers, in any state and from any process."""
@@ -196,6 +225,16 @@ class LocalProvider:
     async def images(self) -> tuple[str, ...]:
         """Return the names of the images that the daemon has. Raises DockerEngineError."""
         return await list_image_names(self.pool.engine)
+
+    def agent_programs(self) -> tuple[str, ...]:
+        """Return the agents' programs that sandboxes can have, as folders of longshore's home."""
+        folders = (self.pool.host.home / AGENT_PROGRAMS_FOLDER).glob("[!.]*")
+        return tuple(sorted(f"{AGENT_PROGRAMS_FOLDER}/{each.name}" for each in folders))
+
+    @property
+    def can_listen(self) -> bool:
+        """True if this process can listen in the sandboxes."""
+        return can_listen_in_containers(self.pool.engine)
 
     def wait_s(self) -> float:
         """Return the estimated seconds until a new start begins."""

@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Self
 
+from sandbox.agent_programs import AgentPrograms
 from sandbox.errors import SandboxStartError, TaskFault
 from sandbox.http.server_urls import rank_urls
 from sandbox.providers.remote import RemotePool, RemoteSandbox
@@ -23,11 +24,17 @@ _UNREACHABLE_S = 30.0
 class PoolServers:
     """The pool servers of a run: ``async with PoolServers(urls) as servers: sandbox = await servers.open(task)``."""
 
-    def __init__(self, urls: Sequence[str], token: str = "", *, acquire_s: float) -> None:
-        """``acquire_s`` is the maximum wait for a sandbox in seconds, over all servers."""
+    def __init__(
+        self, urls: Sequence[str], token: str = "", *, acquire_s: float, programs: AgentPrograms | None = None
+    ) -> None:
+        """``acquire_s`` is the maximum wait for a sandbox in seconds, over all servers; ``programs`` are those of an
+        agent, which each sandbox has."""
         share_s = acquire_s / len(urls)
         self._pools = {
-            url: RemotePool(url, token, acquire_s=share_s, unreachable_s=min(_UNREACHABLE_S, share_s)) for url in urls
+            url: RemotePool(
+                url, token, acquire_s=share_s, unreachable_s=min(_UNREACHABLE_S, share_s), programs=programs
+            )
+            for url in urls
         }
         self._open = AsyncExitStack()
 

@@ -9,10 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
+import math
 import os
+import socket
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, cast
 
@@ -21,6 +26,8 @@ from pydantic import TypeAdapter
 
 from protocol.errors import UserError
 from protocol.processes.cancellation import call_with_undo
+from protocol.processes.task_groups import task_group
+from sandbox.agent_programs import AgentPrograms
 from sandbox.errors import (
     BuildError,
     SandboxDestroyed,
@@ -35,11 +42,13 @@ from sandbox.grading.grader import max_grading_s
 from sandbox.http import failures
 from sandbox.http.json_client import BUSY_STATUSES, RETRY_PAUSE_S, TRANSPORT_ERRORS, HttpStatusError, JsonHttpClient
 from sandbox.http.messages import LEAST_DEADLINE_S, MAX_S
-from sandbox.http.task_codec import encode_task
+from sandbox.http.streams import AGENT_CONNECTION_PATH, LEASE_PARAMETER, NO_CONNECTION_S
+from sandbox.http.task_codec import MAX_FILES, TaskRefused, encode_task
 from sandbox.images.image_names import image_for
+from sandbox.providers.agent_relay import relay_agent_connections
 from sandbox.providers.interface import SandboxGroup
 from sandbox.session.files import MAX_FILE_BYTES, MAX_TREE_BYTES
-from sandbox.session.shell import CommandResult
+from sandbox.session.shell import INTERRUPT_S, PROGRAM_POLL_S, CommandResult
 from sandbox.tasks.task import Task
 from sandbox.tools import NO_OBJECT, ToolArguments, ToolResult
 
@@ -47,9 +56,15 @@ _COMMAND, _GRADE = TypeAdapter(CommandResult), TypeAdapter(GradeResult)
 RETURN_SLOT_TIMEOUT_S = 10.0
 """Seconds that a cancelled request for a slot waits for its answer, so that the slot can be returned instead of being
 held until it expires."""
+RESULT_POLL_S = 30.0
+"""Seconds that one request waits for a program's end, before a proxy between takes it for dead."""
+INTERRUPTED_S = INTERRUPT_S + 10.0
+"""Seconds from an answered interrupt to the program's end, before the sandbox counts as lost."""
 _SLACK_S = 60.0
 """Seconds beyond a command's own limit."""
 
+_BATCH_BYTES = 32 << 20
+"""Bytes of files and their paths in one request."""
 _KINDS: Mapping[str, type[Exception]] = {
     failures.BAD_REQUEST: ValueError,
     failures.SHELL_BUSY: ShellBusy,
@@ -72,11 +87,14 @@ class RemotePool:
         acquire_s: float,
         request_s: float = 660.0,
         unreachable_s: float = 30.0,
+        programs: AgentPrograms | None = None,
     ) -> None:
         """``acquire_s``: maximum seconds to wait for a sandbox; ``request_s``: for a reply of unknown duration;
-        ``unreachable_s``: for a server that does not answer, before its sandboxes count as lost."""
+        ``unreachable_s``: for a server that does not answer, before its sandboxes count as lost; ``programs`` are those
+        of an agent, which each sandbox has."""
         self._server = JsonHttpClient(url, token, request_s=request_s, unreachable_s=unreachable_s)
         self._url, self._acquire_s, self.request_s = self._server.url, acquire_s, request_s
+        self._programs = programs
         self._leases: dict[str, float] = {}
         """Seconds that each lease lives without a heartbeat."""
         self._tasks = asyncio.TaskGroup()
@@ -116,12 +134,15 @@ class RemotePool:
                 self._leases[sandbox.lease_id] = float(lease["ttl_s"])
                 try:
                     meta = {"task_name": task.id, "instruction": task.instruction, "task": encode_task(task)}
-                    await sandbox.post("/reset", give_up - time.monotonic(), task_meta=meta)
+                    programs = None if self._programs is None else self._programs._asdict()
+                    await sandbox.post("/reset", give_up - time.monotonic(), task_meta=meta, agent_programs=programs)
                 except BaseException:
                     await sandbox.close()
                     raise
         except TimeoutError as error:
             raise SandboxStartError(f"{self._url} provided no sandbox within {self._acquire_s:g} s") from error
+        except ValueError as error:
+            raise TaskRefused(f"{self._url} refuses the request for task {task.id!r}: {error}") from error
         except (HttpStatusError, SandboxLost, SandboxDestroyed, *TRANSPORT_ERRORS) as error:
             raise SandboxStartError(f"{self._url} provided no sandbox: {error}") from error
         return sandbox
@@ -150,6 +171,13 @@ class RemotePool:
     ) -> dict[str, Any]:
         """See :meth:`sandbox.http.json_client.JsonHttpClient.post_with_retries`."""
         return await self._server.post_with_retries(path, body, deadline_s)
+
+    def open_agent_connection(
+        self, lease_id: str, body: AsyncIterable[bytes]
+    ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+        """Send the request that carries the next connection of a lease's agent program."""
+        path = f"{AGENT_CONNECTION_PATH}?{LEASE_PARAMETER}={lease_id}"
+        return self._server.open_stream(path, body, NO_CONNECTION_S + _SLACK_S)
 
     async def _beat(self) -> None:
         """Keep every lease alive, three times within its time to live."""
@@ -180,7 +208,8 @@ class RemoteSandbox:
         """``task`` is None if another client opened the sandbox."""
         self._pool, self.lease_id, self._task = pool, lease_id, task
         self._ends_at = time.monotonic() + deadline_s if deadline_s else None
-        self._lost = self._closed = False
+        self._lost = self._closed = self._ran_agent = False
+        self._agent_port = 0
 
     @property
     def alive(self) -> bool:
@@ -192,8 +221,9 @@ class RemoteSandbox:
         return _COMMAND.validate_python(done["result"])
 
     async def write_files(self, files: Mapping[str, bytes], *, mode: int = 0o644) -> None:
-        packed = {path: base64.b64encode(data).decode() for path, data in files.items()}
-        await self.post("/write_files", self._pool.request_s, files=packed, mode=mode)
+        for batch in _batches(files):
+            packed = {path: base64.b64encode(data).decode() for path, data in batch.items()}
+            await self.post("/write_files", self._pool.request_s, files=packed, mode=mode)
 
     async def read_file(self, path: str, max_bytes: int = MAX_FILE_BYTES) -> bytes:
         reply = await self.post("/read_file", self._pool.request_s, path=path, max_bytes=max_bytes)
@@ -214,9 +244,55 @@ class RemoteSandbox:
         text = str(done["observation"])
         return ToolResult(text, done["exit_code"], float(done["ms"]), bool(done["timed_out"]), text)
 
-    async def grade(self, timeout_s: float | None = None) -> GradeResult:
+    @asynccontextmanager
+    async def listen(self, port: int) -> AsyncGenerator[socket.socket]:
+        """Listen in the sandbox; see :meth:`sandbox.providers.pool_sandbox.PoolSandbox.listen`."""
+        self._agent_port = port
+        async with relay_agent_connections(partial(self._pool.open_agent_connection, self.lease_id)) as listener:
+            yield listener
+
+    async def run_agent(
+        self, command: str, remaining_s: Callable[[], float], on_output: Callable[[str], None]
+    ) -> CommandResult:
+        """Run the program of an agent; see :meth:`sandbox.providers.pool_sandbox.PoolSandbox.run_agent`."""
+        self._ran_agent = True
+        async with task_group() as group:
+            watching = group.create_task(self._interrupt_at_end(remaining_s))
+            result = await self._agent_result(command)
+            watching.cancel()
+        on_output(result.output)
+        return result
+
+    async def _agent_result(self, command: str) -> CommandResult:
+        """Send the request that runs the program again and again, until the reply has its result."""
+        request = {"request_id": uuid.uuid4().hex, "command": command, "timeout_s": MAX_S, "port": self._agent_port}
+        while (result := (await self.post("/run_agent", RESULT_POLL_S, **request))["result"]) is None:
+            continue
+        return _COMMAND.validate_python(result)
+
+    async def _interrupt_at_end(self, remaining_s: Callable[[], float]) -> None:
+        """Interrupt the program when it has no time left, again and again: a request may arrive before its start.
+
+        Raises SandboxLost if it goes on nevertheless.
+        """
+        give_up = math.inf
+        while time.monotonic() < give_up:
+            await asyncio.sleep(PROGRAM_POLL_S)
+            if remaining_s() <= 0:
+                with contextlib.suppress(HttpStatusError, *TRANSPORT_ERRORS):
+                    await self._pool.post_with_retries("/interrupt", {"lease_id": self.lease_id})
+                    give_up = min(give_up, time.monotonic() + INTERRUPTED_S)
+        self._lost = True
+        raise SandboxLost(f"the agent's program did not end within {INTERRUPTED_S:g} s of its interrupt")
+
+    async def begin_step(self, number: int) -> None:
+        """Begin a step of the task; see :meth:`sandbox.providers.pool_sandbox.PoolSandbox.begin_step`."""
+        await self.post("/begin_step", self._pool.request_s, step=number)
+
+    async def grade(self, timeout_s: float | None = None, commands: Sequence[str] = ()) -> GradeResult:
         most_s = max_grading_s(self._task, timeout_s) if self._task else self._pool.request_s
-        done = self._ended(await self.post("/evaluate", most_s, timeout_s=timeout_s))
+        unseen = list(commands) if self._ran_agent else []  # the server has seen the others itself
+        done = self._ended(await self.post("/evaluate", most_s, timeout_s=timeout_s, commands=unseen))
         return _GRADE.validate_python(done["result"])
 
     def _ended(self, reply: dict[str, Any]) -> dict[str, Any]:
@@ -277,3 +353,15 @@ class RemoteSandbox:
             case _:
                 self._lost = True
                 return SandboxLost(f"{message} ({refused.status} {refused.code})")
+
+
+def _batches(files: Mapping[str, bytes]) -> Iterator[dict[str, bytes]]:
+    """Divide files into what one request may have; of the bytes only a single file may be more."""
+    batch, size = dict[str, bytes](), 0
+    for path, data in files.items():
+        if batch and (len(batch) == MAX_FILES or size + len(path) + len(data) > _BATCH_BYTES):
+            yield batch
+            batch, size = {}, 0
+        batch[path] = data
+        size += len(path) + len(data)
+    yield batch

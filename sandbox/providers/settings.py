@@ -23,7 +23,7 @@ ENVIRONMENT = "environment"
 DAYTONA = "daytona"
 """Sandboxes at Daytona, through its SDK."""
 _PROVIDERS = (DOCKER, POOL, ENVIRONMENT, DAYTONA)
-_DOCKER_ONLY_KEYS = ("image", "allow_hosts", "python_index", "npm_index")
+_DOCKER_ONLY_KEYS = ("image", "allow_hosts", "allow_registries", "python_index", "npm_index")
 """Keys that only a worker's own pool reads, and that have no value unless the user sets one."""
 
 

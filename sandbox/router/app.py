@@ -17,6 +17,7 @@ from sandbox.http.auth import Access
 from sandbox.http.endpoints import HttpCall, HttpEndpoint
 from sandbox.http.failures import LEASE_ERROR_STATUSES
 from sandbox.http.messages import HttpError, HttpReply
+from sandbox.http.streams import AGENT_CONNECTION_PATH, StreamCall, StreamEndpoint
 from sandbox.pool.leases import UnknownLease
 from sandbox.router.groups import SlotGroups
 from sandbox.router.placement import (
@@ -49,8 +50,14 @@ def create_app(open_servers: Callable[[], RoutedPoolServers], access: Access) ->
             handlers.servers, handlers.groups = servers, SlotGroups(servers)
             yield
 
-    title = "longshore sandbox router"
-    return create_application(title, handlers.table(), running, lambda: _metrics(handlers.servers), access)
+    return create_application(
+        "longshore sandbox router",
+        handlers.table(),
+        running,
+        lambda: _metrics(handlers.servers),
+        access,
+        more_routes=[StreamEndpoint(handlers.carry_agent_connection).route(AGENT_CONNECTION_PATH)],
+    )
 
 
 class _Handlers:
@@ -88,6 +95,9 @@ class _Handlers:
             self._on_lease("/reset", "a fresh sandbox for the lease", m.ResetRequest, m.ResetReply),
             self._on_lease("/exec_tool", "call a tool", m.ExecToolRequest, m.ExecToolReply),
             self._on_lease("/evaluate", "run the hidden tests", m.EvaluateRequest, m.EvaluateReply),
+            self._on_lease("/begin_step", "a step of the task", m.BeginStepRequest, m.OkReply),
+            self._on_lease("/run_agent", "an agent's program in the lease's shell", m.RunAgentRequest, m.RunAgentReply),
+            self._on_lease("/interrupt", "end it", m.InterruptRequest, m.OkReply),
             self._on_lease("/close", "end a lease", m.CloseRequest, m.CloseReply),
             self._on_lease("/run", "a command in the lease's shell", m.RunCommandRequest, m.RunCommandReply),
             self._on_lease("/write_files", "files in", m.WriteFilesRequest, m.OkReply),
@@ -99,14 +109,25 @@ class _Handlers:
         self, path: str, summary: str, body: type[m.LeaseRequest], reply: type[m.ApiMessage]
     ) -> HttpEndpoint[Any]:
         async def do(call: HttpCall[m.LeaseRequest]) -> HttpReply:
-            found = parse_router_lease_id(call.body.lease_id, self.servers.nodes)
-            if found is None:
-                raise UnknownLease(call.body.lease_id)
-            node, lease = found
-            request = call.body.model_dump(mode="json") | {"lease_id": lease}
+            node, lease = self._find_lease(call.body.lease_id)
+            request = await asyncio.to_thread(call.body.model_dump, mode="json") | {"lease_id": lease}
             return await _UntilClientGone(call).run(lambda: self._forward(node, path, request))
 
         return HttpEndpoint(path, summary, body, reply, do, (*LEASE_ERROR_STATUSES, 502))
+
+    def _find_lease(self, lease_id: str) -> tuple[PoolServerNode, str]:
+        """Return the server of a lease and its name there.  Raises UnknownLease."""
+        if (found := parse_router_lease_id(lease_id, self.servers.nodes)) is None:
+            raise UnknownLease(lease_id)
+        return found
+
+    async def carry_agent_connection(self, call: StreamCall) -> None:
+        """Carry a connection on to the lease's server."""
+        node, lease = self._find_lease(call.lease_id)
+        async with self.servers.open_agent_connection(node, lease, call.request.stream()) as reply:
+            await call.begin(reply.status)
+            async for data in reply.content.iter_any():
+                await call.write(data)
 
     async def _forward(self, node: PoolServerNode, path: str, request: dict[str, Any]) -> HttpReply:
         return _reply(await self.servers.post(node, path, request))

@@ -13,7 +13,9 @@ from sandbox.images.image_names import with_tag
 K = TypeVar("K")
 V = TypeVar("V")
 
-REPEATABLE_PATHS = frozenset({"/heartbeat", "/close", "/read_file", "/read_tree", "/allocate_group", "/release_group"})
+REPEATABLE_PATHS = frozenset(
+    {"/heartbeat", "/interrupt", "/close", "/read_file", "/read_tree", "/allocate_group", "/release_group"}
+)
 """Paths whose requests are idempotent."""
 _REMEMBERED = 10_000
 

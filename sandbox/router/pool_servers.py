@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, AsyncIterable, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -16,6 +16,7 @@ import orjson
 from protocol.errors import InfraError
 from sandbox.http.json_client import BUSY_STATUSES, RETRY_PAUSE_S, JsonHttpClient
 from sandbox.http.messages import ROUTER_SPARE_S
+from sandbox.http.streams import AGENT_CONNECTION_PATH, LEASE_PARAMETER, NO_CONNECTION_S
 from sandbox.router.placement import PoolServerNode, is_repeatable
 
 _REFRESH_INTERVAL_S = 5.0
@@ -140,6 +141,21 @@ class RoutedPoolServers:
             self._mark_unreachable(node, error)
             error.sent = True  # the first one may have arrived, whatever happened to the second
             raise
+
+    @asynccontextmanager
+    async def open_agent_connection(
+        self, node: PoolServerNode, lease: str, body: AsyncIterable[bytes]
+    ) -> AsyncGenerator[aiohttp.ClientResponse]:
+        """Send the request that carries the next connection of a lease's agent program.
+
+        Raises PoolServerUnreachableError.
+        """
+        path = f"{AGENT_CONNECTION_PATH}?{LEASE_PARAMETER}={lease}"
+        try:
+            async with self._clients[node.url].open_stream(path, body, NO_CONNECTION_S + ROUTER_SPARE_S) as reply:
+                yield reply
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise PoolServerUnreachableError(node, error, sent=True) from error
 
     async def _exchange(
         self, method: str, node: PoolServerNode, path: str, body: dict[str, Any] | None, within_s: float | None = None

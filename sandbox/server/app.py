@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -12,6 +11,7 @@ from typing import Any, TypeVar
 
 from starlette.applications import Starlette
 
+from sandbox.agent_programs import AgentPrograms
 from sandbox.errors import SandboxDestroyed
 from sandbox.grading.grade_result import GradeResult
 from sandbox.grading.grader import max_grading_s
@@ -21,6 +21,7 @@ from sandbox.http.auth import Access
 from sandbox.http.endpoints import HttpCall, HttpEndpoint
 from sandbox.http.failures import LEASE_ERROR_STATUSES
 from sandbox.http.messages import HttpReply
+from sandbox.http.streams import AGENT_CONNECTION_PATH, StreamCall, StreamEndpoint
 from sandbox.pool.leases import SlotsExhausted
 from sandbox.providers.interface import Sandbox
 from sandbox.server.lease_state import LeaseState
@@ -31,7 +32,16 @@ from sandbox.session.shell import CommandResult
 from sandbox.tools import OPENCLAW
 
 ENDED_DESTROYED = "sandbox_destroyed"
-Op = TypeVar("Op", m.ResetRequest, m.ExecToolRequest, m.EvaluateRequest, m.RunCommandRequest, m.WriteFilesRequest)
+Op = TypeVar(
+    "Op",
+    m.ResetRequest,
+    m.BeginStepRequest,
+    m.ExecToolRequest,
+    m.EvaluateRequest,
+    m.RunCommandRequest,
+    m.RunAgentRequest,
+    m.WriteFilesRequest,
+)
 
 
 def create_app(open_service: Callable[[], AbstractAsyncContextManager[PoolService]], access: Access) -> Starlette:
@@ -44,8 +54,14 @@ def create_app(open_service: Callable[[], AbstractAsyncContextManager[PoolServic
             handlers.service = service
             yield
 
-    title = "longshore sandbox pool"
-    return create_application(title, handlers.table(), running, lambda: render_metrics(handlers.service), access)
+    return create_application(
+        "longshore sandbox pool",
+        handlers.table(),
+        running,
+        lambda: render_metrics(handlers.service),
+        access,
+        more_routes=[StreamEndpoint(handlers.carry_agent_connection).route(AGENT_CONNECTION_PATH)],
+    )
 
 
 class _Handlers:
@@ -87,6 +103,23 @@ class _Handlers:
                 self.evaluate,
                 LEASE_ERROR_STATUSES,
             ),
+            HttpEndpoint(
+                "/begin_step",
+                "a step of the task",
+                m.BeginStepRequest,
+                m.OkReply,
+                self.begin_step,
+                LEASE_ERROR_STATUSES,
+            ),
+            HttpEndpoint(
+                "/run_agent",
+                "an agent's program in the lease's shell",
+                m.RunAgentRequest,
+                m.RunAgentReply,
+                self.run_agent,
+                LEASE_ERROR_STATUSES,
+            ),
+            HttpEndpoint("/interrupt", "end it", m.InterruptRequest, m.OkReply, self.interrupt, (401, 404)),
             HttpEndpoint("/close", "end a lease", m.CloseRequest, m.CloseReply, self.close, (401,)),
             HttpEndpoint(
                 "/run",
@@ -128,6 +161,8 @@ class _Handlers:
             groups=service.table.groups(),
             reserved=service.table.reserved_slots(),
             images=list(service.images),
+            agent_programs=await asyncio.to_thread(lambda: list(service.provider.agent_programs())),
+            can_run_agents=service.provider.can_listen,
             wait_s=service.provider.wait_s(),
             draining=service.draining,
         )
@@ -171,11 +206,12 @@ class _Handlers:
 
     async def reset(self, call: HttpCall[m.ResetRequest]) -> HttpReply:
         body, settings = call.body, self.service.settings
-        times = body.task_timeouts or m.TaskTimeouts()
+        times, given = body.task_timeouts or m.TaskTimeouts(), body.agent_programs
+        programs = None if given is None else AgentPrograms(given.folder, given.memory_mb, given.pids)
         limit_s = (times.ensure_image or settings.image_timeout_s) + (times.reset_session or settings.reset_timeout_s)
 
         async def do(run: LeaseState) -> HttpReply:
-            task = await self.service.reset(run, body.task_meta, times.eval)
+            task = await self.service.reset(run, body.task_meta, times.eval, programs)
             name = body.task_meta.get("task_name", task.id)
             instruction = body.task_meta.get("instruction", task.instruction)
             schemas = [json.loads(json.dumps(tool.schema)) for tool in OPENCLAW.values()]
@@ -213,8 +249,9 @@ class _Handlers:
 
         async def do(run: LeaseState) -> HttpReply:
             sandbox, _ = self.service.require_sandbox(run)
+            self.service.require_step(run)
             try:
-                graded = await sandbox.grade(timeout_s)
+                graded = await sandbox.grade(timeout_s, call.body.commands)
             except SandboxDestroyed:
                 return HttpReply(200, m.EvaluateReply(score=0.0, ended=ENDED_DESTROYED))
             return HttpReply(200, m.EvaluateReply(score=graded.pass_ratio, result=_values(graded)))
@@ -230,6 +267,34 @@ class _Handlers:
 
         return await self._once(call, "run", lambda _: body.timeout_s, do)
 
+    async def begin_step(self, call: HttpCall[m.BeginStepRequest]) -> HttpReply:
+        async def do(run: LeaseState) -> HttpReply:
+            await self.service.begin_step(run, call.body.step)
+            return HttpReply(200, m.OkReply())
+
+        return await self._once(call, "begin_step", lambda _: self.service.settings.reset_timeout_s, do)
+
+    async def run_agent(self, call: HttpCall[m.RunAgentRequest]) -> HttpReply:
+        body = call.body
+
+        async def do(run: LeaseState) -> HttpReply:
+            done = await self.service.run_agent(run, body.command, body.timeout_s, body.port)
+            return HttpReply(200, m.RunAgentReply(result=_values(done)))
+
+        request = RequestedOperation("run_agent", call.digest, body.request_id or "", call)
+        try:
+            async with asyncio.timeout(body.deadline_s):
+                return await self.service.run_operation(body.lease_id, request, do, lambda _: body.timeout_s)
+        except TimeoutError:
+            return HttpReply(200, m.RunAgentReply(result=None))
+
+    async def interrupt(self, call: HttpCall[m.InterruptRequest]) -> HttpReply:
+        self.service.lease_state(call.body.lease_id).interrupted = True
+        return HttpReply(200, m.OkReply())
+
+    async def carry_agent_connection(self, call: StreamCall) -> None:
+        await self.service.lease_state(call.lease_id).agent_port.carry_next(call)
+
     async def write_files(self, call: HttpCall[m.WriteFilesRequest]) -> HttpReply:
         async def do(run: LeaseState) -> HttpReply:
             await self.service.require_sandbox(run)[0].write_files(call.body.files, mode=call.body.mode)
@@ -240,13 +305,16 @@ class _Handlers:
     async def read_file(self, call: HttpCall[m.ReadFileRequest]) -> HttpReply:
         async with self._reading(call.body) as sandbox:
             content = await sandbox.read_file(call.body.path, call.body.max_bytes)
-        return HttpReply(200, m.ReadFileReply(content=base64.b64encode(content).decode()))
+        return await asyncio.to_thread(lambda: HttpReply(200, m.ReadFileReply(content=_base64(content))))
 
     async def read_tree(self, call: HttpCall[m.ReadTreeRequest]) -> HttpReply:
         async with self._reading(call.body) as sandbox:
             found = await sandbox.read_tree(call.body.path, call.body.max_bytes)
-        files = {_text(path): base64.b64encode(content).decode() for path, content in found.items()}
-        return HttpReply(200, m.ReadTreeReply(files=files))
+
+        def encode() -> HttpReply:
+            return HttpReply(200, m.ReadTreeReply(files={_text(path): _base64(data) for path, data in found.items()}))
+
+        return await asyncio.to_thread(encode)
 
     @asynccontextmanager
     async def _reading(self, body: m.TimedLeaseRequest) -> AsyncGenerator[Sandbox]:
@@ -255,6 +323,10 @@ class _Handlers:
             sandbox, _ = self.service.require_sandbox(self.service.lease_state(body.lease_id))
             async with asyncio.timeout(body.deadline_s):
                 yield sandbox
+
+
+def _base64(content: bytes) -> str:
+    return m.encode_base64(content).decode()
 
 
 def _text(path: str) -> str:

@@ -34,6 +34,8 @@ class RememberedLease:
     """Id of the container; empty before the first reset."""
     reset: dict[str, Any] = field(default_factory=dict[str, Any])
     """The request that created the container, as far as it is needed again."""
+    step: int | None = None
+    """Number of the step of the task that is played."""
     operations: dict[str, KnownOperation] = field(default_factory=dict[str, KnownOperation])
     """Operations that may be requested again, by key."""
 
@@ -56,6 +58,10 @@ class LeaseJournal:
     def record_sandbox(self, container: str, reset: dict[str, Any]) -> None:
         """Append the lease's container and the reset that created it."""
         self._append({"container": container, "reset": reset})
+
+    def record_step(self, step: int) -> None:
+        """Append that a step of the task began."""
+        self._append({"step": step})
 
     def begin(self, key: str, digest: str) -> None:
         """Append that an operation begins."""
@@ -82,7 +88,7 @@ class LeaseJournal:
             found = _read(self._path)
             if found is None:
                 return
-            lines = [_opened(found.lease), {"container": found.container, "reset": found.reset}]
+            lines = [_opened(found.lease), {"container": found.container, "reset": found.reset}, {"step": found.step}]
             for each in known:
                 lines.append({"begin": each.key, "digest": each.digest})
                 if each.reply is not None:
@@ -177,7 +183,9 @@ def _read(path: Path) -> RememberedLease | None:
         elif found is None:
             return None
         elif "container" in line:
-            found.container, found.reset = line["container"], line["reset"]
+            found.container, found.reset, found.step = line["container"], line["reset"], None
+        elif "step" in line:
+            found.step = line["step"]
         elif "begin" in line:
             found.operations[line["begin"]] = KnownOperation(line["begin"], line["digest"], None)
         elif "end" in line and (started := found.operations.get(line["end"])):

@@ -50,9 +50,9 @@ async def adopt_remembered_leases(
 async def _adopt(provider: HostProvider, tasks: TaskSource, state: LeaseState, remembered: RememberedLease) -> bool:
     try:
         task = await asyncio.to_thread(tasks.resolve, remembered.reset["task_meta"])
-        state.sandbox = await provider.adopt(remembered.container, task)
+        state.sandbox = await provider.adopt(remembered.container, task, remembered.step or 0)
     except (InfraError, UserError) as error:
         _log.warning("lease %s: %s", state.lease.id, error)
         return False
-    state.task, state.evaluate_s = task, remembered.reset.get("evaluate_s")
+    state.task, state.evaluate_s, state.step = task, remembered.reset.get("evaluate_s"), remembered.step
     return True

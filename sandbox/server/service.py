@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
-from protocol.errors import InfraError
+from protocol.errors import InfraError, UserError
+from sandbox.agent_programs import AgentPrograms
 from sandbox.http import failures
 from sandbox.http.messages import HttpError, HttpReply
 from sandbox.pool.leases import (
@@ -32,6 +33,7 @@ from sandbox.server.lease_recovery import adopt_remembered_leases
 from sandbox.server.lease_state import HostProvider, HostSandbox, LeaseState
 from sandbox.server.operations import IdempotentOperations, RequestedOperation
 from sandbox.server.task_source import TaskSource
+from sandbox.session.shell import CommandResult
 from sandbox.tasks.task import Task
 
 
@@ -263,18 +265,26 @@ class PoolService:
 
         return await run.operations.run_once(request, bounded)
 
-    async def reset(self, run: LeaseState, meta: Mapping[str, Any], evaluate_s: float | None) -> Task:
-        """Start a fresh sandbox for the lease. Raises UserError, SandboxStartError, and UnknownLease if the lease was
-        closed meanwhile."""
+    async def reset(
+        self, run: LeaseState, meta: Mapping[str, Any], evaluate_s: float | None, programs: AgentPrograms | None = None
+    ) -> Task:
+        """Start a fresh sandbox for the lease, with an agent's programs. Raises UserError, SandboxStartError, and
+        UnknownLease if the lease was closed meanwhile."""
         task = await asyncio.to_thread(self.tasks.resolve, meta)
+        if programs is not None and programs.folder not in self.provider.agent_programs():
+            harness = programs.folder.rpartition("/")[2]
+            raise UserError(
+                f"the machine of this pool server has no {harness}: run `longshore harness install "
+                f"{harness.rsplit('-', 2)[0]}` there"
+            )
         before, run.sandbox, run.lost = run.sandbox, None, None
         if before is not None:
             await before.close()
-        sandbox = await self.provider.open(task)
+        sandbox = await self.provider.open(task, programs=programs)
         if run.closed:
             await sandbox.close()
             raise UnknownLease(run.lease.id)
-        run.sandbox, run.task, run.evaluate_s = sandbox, task, evaluate_s
+        run.sandbox, run.task, run.evaluate_s, run.step = sandbox, task, evaluate_s, None
         run.journal.record_sandbox(sandbox.container, {"task_meta": dict(meta), "evaluate_s": evaluate_s})
         return task
 
@@ -287,6 +297,32 @@ class PoolService:
         if run.sandbox is None or run.task is None:
             raise HttpError(409, failures.NOT_RESET, "the lease has no sandbox: call /reset first")
         return run.sandbox, run.task
+
+    def require_step(self, run: LeaseState) -> None:
+        """Raise HttpError if the lease's task has steps and none has begun."""
+        if run.task is not None and run.task.steps and run.step is None:
+            raise HttpError(409, failures.NOT_RESET, "the task has steps, and none has begun: call /begin_step first")
+
+    async def begin_step(self, run: LeaseState, step: int) -> None:
+        """Begin a step of the lease's task.  Raises HttpError for a step that it does not have."""
+        sandbox, task = self.require_sandbox(run)
+        if step >= len(task.steps):
+            raise HttpError(400, failures.BAD_REQUEST, f"the task has {len(task.steps)} steps: there is no step {step}")
+        await sandbox.begin_step(step)
+        run.step = step
+        run.journal.record_step(step)
+
+    async def run_agent(self, run: LeaseState, command: str, timeout_s: float, port: int) -> CommandResult:
+        """Run an agent's program, whose connections the requests of its client carry, until it ends, its client
+        interrupts it or is gone, or its time is up."""
+        sandbox, _ = self.require_sandbox(run)
+        run.interrupted, ends_at = False, self._now() + timeout_s
+
+        def remaining_s() -> float:
+            return 0.0 if run.interrupted else min(ends_at, run.lease.deadline) - self._now()
+
+        async with sandbox.listen(port) as listener, run.agent_port.serve(listener):
+            return await sandbox.run_agent(command, remaining_s, lambda _: None)
 
     # ---- after a restart
 

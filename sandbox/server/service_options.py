@@ -16,6 +16,7 @@ from sandbox.egress_proxy.options import EgressProxyOptions
 from sandbox.host_record import HostSettings, current_host, require_answering_engine
 from sandbox.http.auth import Access, AccessOptions
 from sandbox.http.serving import bind_listener, run_server
+from sandbox.images.registry_options import RegistryOptions
 from sandbox.pool.sandbox_pool import SandboxPool
 from sandbox.pool.settings import SERVICE_LIFETIME_S, ContainerSettings, PoolSettings
 from sandbox.server.journal import StateDirectory
@@ -29,7 +30,7 @@ ServiceT = TypeVar("ServiceT", bound=DrainableService)
 OpenService = Callable[[], AbstractAsyncContextManager[ServiceT]]
 
 
-class ServiceOptions(EgressProxyOptions, AccessOptions):
+class ServiceOptions(EgressProxyOptions, RegistryOptions, AccessOptions):
     """Options of the service's address, its access control and its pool."""
 
     port: Port = 0
@@ -87,6 +88,7 @@ class ServiceOptions(EgressProxyOptions, AccessOptions):
             containers=self.proxy_settings(
                 ContainerSettings,
                 image=self.image,
+                allow_registries=self.allow_registry,
                 heartbeat_timeout_s=self.heartbeat_timeout_s,
                 max_lifetime_s=self.max_lifetime_s,
             ),

@@ -34,4 +34,9 @@ class TaskSource:
         if not folder.is_relative_to(self._dataset) or folder == self._dataset:
             raise TaskRefused(f"task_path {path[:200]!r} is outside the server's data set")
         task = load_any_task_folder(folder).require_task()
+        if task.steps:
+            raise TaskRefused(
+                f"task {task.id} has steps, which no client plays that names its tasks by task_path: run it with "
+                "longshore, which sends the whole task (sandbox.provider = 'pool')"
+            )
         return check_task_bounds(apply_network_policy(task, self._network))

@@ -18,6 +18,8 @@ class NamedSession:
     """The process that was started last, even if it has ended."""
     file: str = ""
     """File in the sandbox with the last command's whole output."""
+    in_background: bool = False
+    """A command of it was left to run since the session began or was killed: the agent may look at it."""
 
     @property
     def running(self) -> SandboxShell | PseudoTerminal | None:

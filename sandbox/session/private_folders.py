@@ -29,7 +29,7 @@ _REFUSED = frozenset((errno.EPERM, errno.EACCES, errno.ENOSYS))
 async def private_folders(connection: InitConnection, modes: Mapping[str, int]) -> AsyncGenerator[None]:
     """Make folders, given as absolute paths with their modes, private until the block ends.
 
-    When it ends, nothing else should run in the container. Raises UserError if the engine does not let PID 1 mount,
+    When it ends, no process that began within it should run. Raises UserError if the engine does not let PID 1 mount,
     OSError if the container's files prevent it, SandboxLost, SandboxDestroyed.
     """
     try:

@@ -22,6 +22,7 @@ from protocol.processes.cancellation import call_with_undo
 from sandbox.docker.container_spec import ContainerSpec, ImageConfig
 from sandbox.docker.engine import DockerEngine
 from sandbox.docker.files.loop_disk import mount_loop_disk
+from sandbox.docker.files.read_only_folders import make_read_only
 from sandbox.docker.files.user_files import check_user_files
 from sandbox.docker.retry import DockerEngineError
 from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxStartError
@@ -34,7 +35,7 @@ from sandbox.session.init_connection.init_requests import FileFlag, Spool
 from sandbox.session.named_session import NamedSession
 from sandbox.session.shell import CommandResult, SandboxShell
 from sandbox.session.slots import SlotTable
-from sandbox.session.task_setup import set_up_task
+from sandbox.session.task_setup import begin_step, set_up_task
 from sandbox.session.terminal import PseudoTerminal
 from sandbox.session.user_lookup import look_up_users, switch_agent_user
 from sandbox.session.users import ContainerUser
@@ -86,6 +87,8 @@ class SandboxSession(InitConnection):
         """Root, unless the task or its image names another user."""
         self.tests_image: TestsImage | None = None
         """Image of the tests, if they have one of their own; the pool keeps it while the session is open."""
+        self.stopped_services: list[str] = []
+        """A sentence for each service of the task that was stopped for what it did."""
         self.shell = self._slots.main_shell
         """The shell that exists from the start."""
         self.named_sessions: dict[str, NamedSession] = {}
@@ -115,6 +118,8 @@ class SandboxSession(InitConnection):
             await session.open()
             await engine.start(container)
             await session.wait_for_event(session.hello_received, HELLO_TIMEOUT_S)
+            if spec.read_only:
+                await make_read_only(engine, container, spec.read_only)
         except BaseException as error:
             await session._abandon()
             if isinstance(error, (DockerEngineError, SandboxDestroyed, SandboxLost, TimeoutError)):
@@ -145,6 +150,10 @@ class SandboxSession(InitConnection):
         """Prepare the sandbox for its task.  Raises SandboxStartError, and TaskFault when the task is at fault."""
         await set_up_task(self, task, timeout_s)
 
+    async def begin_step(self, task: Task) -> None:
+        """Prepare the sandbox for a step; see :func:`sandbox.session.task_setup.begin_step`."""
+        await begin_step(self, task)
+
     # ---- users
 
     async def become_agent(self, task: Task) -> None:
@@ -158,6 +167,14 @@ class SandboxSession(InitConnection):
             command = ("/.sbx/busybox", "setsid", *entrypoint, "sh", "-c", "echo >&3; exec sleep infinity 3>&-")
             started = f"9< <({shlex.join(command)} < /dev/null 3>&1 > /dev/null 2>&1)"
             await self.run(f"read -t {_ENTRYPOINT_S:g} -u 9 {started} || true", 2 * _ENTRYPOINT_S)
+        await self.set_agent_user(self.agent_user)
+
+    async def switch_users(self, task: Task) -> None:
+        """Find the users of a later step of the task, and run commands as the agent's from now on.
+
+        Raises as :meth:`become_agent`.
+        """
+        await self.find_users(task)
         await self.set_agent_user(self.agent_user)
 
     async def find_users(self, task: Task) -> ContainerUser:
@@ -182,8 +199,15 @@ class SandboxSession(InitConnection):
         if user == self._shell_user:
             return
         self._shell_user = user
-        given = {*dict((await self.image_config()).env), *(self.spec.env if self.spec else ())}
-        await switch_agent_user(self, user, "" if "HOME" in given else user.home)
+        await switch_agent_user(self, user, "" if "HOME" in await self._given_variables() else user.home)
+
+    async def home(self) -> str:
+        """Return the agent's home directory. Raises DockerEngineError."""
+        return (await self._given_variables()).get("HOME") or self.agent_user.home
+
+    async def _given_variables(self) -> Mapping[str, str]:
+        """Return the variables that the image and the task give."""
+        return dict((await self.image_config()).env) | dict(self.spec.env if self.spec else ())
 
     @property
     def memory_bytes(self) -> int | None:
@@ -220,14 +244,17 @@ class SandboxSession(InitConnection):
         cwd: str = "",
         env: Mapping[str, str] | None = None,
         spool: Spool | None = None,
+        on_output: Callable[[bytes], None] | None = None,
     ) -> PseudoTerminal:
-        """Start a process on a terminal of its own, by default in the working directory.
+        """Start a process on a terminal of its own, by default in the working directory; see :class:`PseudoTerminal`.
 
         Raises ValueError for impossible rows or columns, NoFreeSlotError, OSError when the container cannot start a
         process, SandboxLost, SandboxDestroyed.
         """
         cwd = cwd or self.workdir
-        return await self._slots.open_terminal(argv, rows=rows, columns=columns, cwd=cwd, env=env, spool=spool)
+        return await self._slots.open_terminal(
+            argv, rows=rows, columns=columns, cwd=cwd, env=env, spool=spool, on_output=on_output
+        )
 
     def close_slot(self, used: SandboxShell | PseudoTerminal) -> None:
         """Kill what runs in a shell or a terminal, without waiting for it."""
@@ -237,6 +264,10 @@ class SandboxSession(InitConnection):
         """Write files and the folders above them, as the agent's user or as root; see
         :func:`sandbox.session.files.write_files`."""
         await files.write_files(self, contents, mode=mode, flags=FileFlag.NONE if as_root else FileFlag.AS_AGENT)
+
+    async def clear_folder(self, path: str, *, mode: int) -> None:
+        """Empty a folder, or create it, as root; see :func:`sandbox.session.files.replace_path`."""
+        await files.replace_path(self, f"{path}/", mode=mode, flags=FileFlag.REPLACE | FileFlag.CLEAR)
 
     async def read_file(self, path: str, max_bytes: int = files.MAX_FILE_BYTES) -> bytes:
         """Read a regular file as the agent's user; see :func:`sandbox.session.files.read_file`."""

@@ -1,10 +1,12 @@
 """A persistent shell of the agent: one command at a time, with bounded output and time.
 
-The shell's state (directory, variables, functions, background jobs) lasts from command to command. A command that
-exceeds its time limit is killed together with the shell, and the next command gets a new shell in the same directory;
-background jobs of earlier commands keep running. A command can also be left running and its output read later:
-starting, waiting, reading and interrupting are separate steps, and :meth:`SandboxShell.run` does all of them. Output of
-jobs between commands comes first in the next command's output, as on a terminal.
+Commands are typed into the image's bash as at a terminal, without prompts and echo: nothing of ours is in the shell
+(``sandbox/init/shell.c``). Its state (directory, variables, functions, background jobs) lasts from command to command,
+``$?`` too. A command that is not complete ends with bash's error at the end of its text. A command that exceeds its
+time limit is killed together with the shell, and the next command gets a new shell in the same directory; background
+jobs of earlier commands keep running. A command can also be left running and its output read later: starting, waiting,
+reading and interrupting are separate steps, and :meth:`SandboxShell.run` does all of them. Output of jobs between
+commands comes first in the next command's output, as on a terminal.
 
 The agent's own shell reports the exit code. It is for the agent, for people, and for small bounded rewards; no verdict
 may depend on it.
@@ -34,6 +36,8 @@ from sandbox.session.init_connection.init_requests import Spool
 
 KEPT_OUTPUT_BYTES = 64 << 10
 """Bytes kept of the head and of the tail of a command's output."""
+PROGRAM_POLL_S = 0.5
+"""Seconds between two looks at the time that a program has left."""
 INTERRUPT_S = 30.0
 """Maximum seconds for an interrupt. PID 1 answers in milliseconds; a host that takes longer is not healthy."""
 
@@ -146,7 +150,7 @@ class SandboxShell:
     def start(self, command: str, on_output: Callable[[str], None] | None = None, spool: Spool | None = None) -> None:
         """Start a command. ``on_output`` receives the text as it comes and must not raise.
 
-        Raises ShellBusy, and ValueError for a command with NUL bytes or of more than 1 MiB.
+        Raises ShellBusy, and ValueError for a command with NUL bytes or of more than 1 MiB - 1 KiB.
         """
         if self.request:
             raise ShellBusy
@@ -206,7 +210,7 @@ class SandboxShell:
     async def run(
         self, command: str, timeout_s: float, on_output: Callable[[str], None] | None = None
     ) -> CommandResult:
-        """Evaluate ``command``, and kill it after ``timeout_s``.
+        """Run ``command``, and kill it after ``timeout_s``.
 
         Raises SandboxLost or SandboxDestroyed when the container ends, and what :meth:`start` raises.
         """
@@ -216,6 +220,21 @@ class SandboxShell:
             if timed_out:
                 await self.interrupt()
         except BaseException:  # cancelled, or the container has ended
+            self.abandon()
+            raise
+        return self.finish(timed_out=timed_out)
+
+    async def run_while(
+        self, command: str, remaining_s: Callable[[], float], on_output: Callable[[str], None]
+    ) -> CommandResult:
+        """Run ``command``, and kill it when ``remaining_s()`` is not above 0.  Raises as :meth:`run`."""
+        self.start(command, on_output)
+        try:
+            while remaining_s() > 0 and not await self.wait_until_ended(PROGRAM_POLL_S):
+                continue
+            if timed_out := not self.has_result:
+                await self.interrupt()
+        except BaseException:  # as in run
             self.abandon()
             raise
         return self.finish(timed_out=timed_out)

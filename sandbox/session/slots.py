@@ -6,7 +6,7 @@ PID 1 has acknowledged its end.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from sandbox.session.init_connection import init_requests, wire
 from sandbox.session.init_connection.connection import InitConnection
@@ -46,13 +46,14 @@ class SlotTable:
         cwd: str,
         env: Mapping[str, str] | None,
         spool: Spool | None,
+        on_output: Callable[[bytes], None] | None,
     ) -> PseudoTerminal:
         """Start a process on a terminal of its own.
 
         Raises ValueError for impossible rows or columns, NoFreeSlotError, OSError when the container cannot start a
         process, SandboxLost, SandboxDestroyed.
         """
-        terminal = PseudoTerminal(self._connection, self._free_slot(), rows, columns)
+        terminal = PseudoTerminal(self._connection, self._free_slot(), rows, columns, on_output)
         self._slots[terminal.slot] = terminal
         try:
             await terminal.start(cwd, argv, {**_TERMINAL_ENV, **(env or {})}, spool)

@@ -29,8 +29,17 @@ ANSWER_S = 60.0
 class PseudoTerminal:
     """A terminal of a session; :meth:`sandbox.session.sandbox_session.SandboxSession.open_terminal` creates it."""
 
-    def __init__(self, link: SlotConnection, slot: int, rows: int, columns: int) -> None:
+    def __init__(
+        self,
+        link: SlotConnection,
+        slot: int,
+        rows: int,
+        columns: int,
+        on_output: Callable[[bytes], None] | None = None,
+    ) -> None:
+        """``on_output`` receives the output instead of the screen, as it comes, and ``b""`` at its end."""
         self._link = link
+        self._on_output = on_output
         self.slot = slot
         self._unseen = HeadTailBuffer(KEPT_OUTPUT_BYTES, KEPT_OUTPUT_BYTES)
         self._undrawn = HeadTailBuffer(0, SCREEN_BYTES)
@@ -65,6 +74,8 @@ class PseudoTerminal:
     ) -> None:
         """Handle a message; the session calls this in PID 1's order."""
         match message:
+            case SlotOutput() if self._on_output:
+                self._on_output(message.data)
             case SlotOutput():
                 self._unseen.feed(message.data)
                 self._undrawn.feed(message.data)
@@ -72,6 +83,8 @@ class PseudoTerminal:
                 self.exit_code = message.code
                 self.saved = self._spool.path if self._spool and message.spooled else ""
                 self._ended.set()
+                if self._on_output:
+                    self._on_output(b"")
             case _:
                 return
         self._news.set()
@@ -88,6 +101,10 @@ class PseudoTerminal:
     async def send_bytes(self, data: bytes) -> None:
         """Type raw bytes. Raises as :meth:`send`."""
         await self._request(lambda n: init_requests.type_frame(n, self.slot, data), "type")
+
+    def type_soon(self, data: bytes) -> None:
+        """Type raw bytes without waiting for PID 1, which drops them if the process has ended or its input is full."""
+        self._link.send(init_requests.type_frame(self._link.next_request(), self.slot, data))
 
     async def resize(self, rows: int, columns: int) -> None:
         """Resize the terminal and notify the program, as a window system does. Raises ValueError for an impossible

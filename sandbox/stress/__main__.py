@@ -10,11 +10,9 @@ import asyncio
 import os
 import sys
 
-from rich.console import Console
-
 from protocol.cli.command import Command
 from protocol.cli.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK
-from protocol.cli.output import JsonOutput
+from protocol.cli.output import JsonOutput, error_console
 from sandbox.host import ensure_host
 from sandbox.stress import progress_table
 from sandbox.stress.options import StressArguments, StressOptions
@@ -35,13 +33,15 @@ def run(given: StressArguments, out: JsonOutput) -> int:
 async def _shown(chosen: StressOptions) -> StressReport:
     """Run, and show the progress on standard error."""
     host = await asyncio.to_thread(ensure_host)
-    console = Console(stderr=True, width=None if sys.stderr.isatty() else _COLUMNS)
+    console = error_console()
+    if not console.is_terminal:
+        console.width = _COLUMNS
     report = StressReport(chosen.sessions)
     async with progress_table.show_progress(report, console):
         await run_stress(chosen, host, report)
-    console.print(progress_table.progress_table(report), soft_wrap=True)
+    console.print(progress_table.progress_table(report))
     for line in (*report.problems, *(f"check failed: {failure}" for failure in report.failed_checks())):
-        console.print(line, highlight=False, soft_wrap=True, markup=False)
+        console.print(line)
     return report
 
 

@@ -96,7 +96,7 @@ async def run_docker(url: str, *arguments: str) -> str:
 
 
 class LocalShell:
-    """A bash on this host behind two pipes, which evaluates and reports like the sandboxes' shells."""
+    """A bash on this host behind two pipes, which evaluates a command and reports its end."""
 
     LOOP = "while IFS= read -r -d '' __c; do eval \"$__c\"; printf '%d %s\\0' $? \"$PWD\"; done"
 

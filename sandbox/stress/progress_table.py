@@ -77,7 +77,7 @@ async def _lines(report: StressReport, console: Console) -> None:
     while True:
         line = f"{report.phase}: {report.starts.count} started, {report.commands} answers, {report.wrong_answers} wrong"
         if report.phase and line != shown and (report.phase != shown.partition(":")[0] or loop.time() - at > _LINE_S):
-            console.print(line, highlight=False, soft_wrap=True, markup=False)
+            console.print(line)
             shown, at = line, loop.time()
         await asyncio.sleep(_REFRESH_S)
 

@@ -1,4 +1,4 @@
-"""``longshore tasks validate|report|convert|list|generate``: check, summarise, list, convert and generate data sets.
+"""``longshore tasks validate|attack|report|convert|list|generate``: check, attack, convert and generate data sets.
 
 ``validate --run`` proves in real containers that each oracle scores 1, doing nothing scores 0 and each foil scores less
 than 1 (partial scores count where the task has weights or a reward file, else only a full pass).
@@ -12,32 +12,45 @@ import asyncio
 import os
 import sys
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
+from fnmatch import fnmatch
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from pydantic import Field
-from tyro.conf import Positional, subcommand
+from tyro.conf import Positional, UseAppendAction, subcommand
 
-from protocol.cli.arguments import CommandArguments, Count, Flag, JsonFlag, TaskGlobs, one_of, option
+from protocol.cli.arguments import CommandArguments, Count, Flag, JsonFlag, TaskPatterns, one_of, option, repeatable
 from protocol.cli.command import Command
-from protocol.cli.output import JsonOutput, output_console
+from protocol.cli.output import JsonOutput, error_console, output_console
 from protocol.errors import UserError
+from sandbox.browser.installation import BROWSER_PROGRAMS, require_browser
 from sandbox.egress_proxy.options import EgressProxyOptions
+from sandbox.egress_proxy.rules import find_refused_hosts
+from sandbox.host_record import current_host
+from sandbox.images.registry_options import RegistryOptions
 from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
 from sandbox.pool.settings import SERVICE_LIFETIME_S, ContainerSettings
 from sandbox.tasks.dataset import Dataset
 from sandbox.tasks.dataset_catalog import CATALOG_FILE, load_dataset
 from sandbox.tasks.formats.generated.generator import held_out_tasks, training_tasks
+from sandbox.tasks.formats.liveweb.generator import generate_web_tasks
 from sandbox.tasks.formats.registry import TaskFormat, find_format, format_names
 from sandbox.tasks.formats.writing import plan_dataset_write
 from sandbox.tasks.network_policy import DEFAULT_NETWORK_POLICY, NetworkPolicy
-from sandbox.tasks.task import Task
+from sandbox.tasks.task import GradingLevel, Task, TaskError
 from sandbox.tasks.task_selection import filter_dataset
 from sandbox.validation import commands
+from sandbox.validation.attacks.progress import report_attack_progress
+from sandbox.validation.attacks.report import report_attacks
+from sandbox.validation.attacks.suite import ATTACKS
+from sandbox.validation.attacks.trial import plan_trials, try_attacks
 from sandbox.validation.commands import CommandOutcome
-from sandbox.validation.proofs import TaskProof, pool_proof_environment, prove_tasks
+from sandbox.validation.proofs import ProofEnvironment, TaskProof, pool_proof_environment, prove_tasks
+from sandbox.validation.web_oracle import has_web_oracle
 
+Result = TypeVar("Result")
 _MOST_TASKS = 1_000_000
 """Maximum number of generated tasks: more would fill the memory before anything is written."""
 _NEW = "New folder or file of rows; rows that refer to images or tests by path also get a folder 'tasks' beside them."
@@ -48,8 +61,8 @@ class ReadTasksArguments(CommandArguments):
     """Arguments of every command that reads a data set."""
 
     tasks: Positional[Annotated[str, option("LABEL|PATH")]]
-    """Label of a data set (longshore-bench, or one of datasets.toml), a task folder or folder of them, or a file of
-    rows."""
+    """Label of a data set (longshore-bench, longshore-web, longshore-swe, or one of datasets.toml), a task folder or
+    folder of them, a file of rows, or hf:ORG/NAME for a data set of the Hugging Face hub."""
     datasets: Annotated[Path, option("FILE")] = Path(CATALOG_FILE)
     """File that defines data set labels."""
     format: Annotated[
@@ -60,7 +73,7 @@ class ReadTasksArguments(CommandArguments):
     ] = None
     root: Annotated[Path | None, option("FOLDER")] = None
     """Base folder of paths in rows; default: the rows' own folder."""
-    only: TaskGlobs = ()
+    only: TaskPatterns = ()
     as_json: JsonFlag = False
 
 
@@ -72,17 +85,32 @@ class ReportTasksArguments(ReadTasksArguments):
     """Summarise a data set: usable tasks, reasons why others are not, and what the usable ones want."""
 
 
-class ValidateTasksArguments(ReadTasksArguments, EgressProxyOptions):
+class TryTasksArguments(ReadTasksArguments, EgressProxyOptions, RegistryOptions):
+    """Arguments of the commands that try tasks in real containers."""
+
+    network: NetworkPolicy = DEFAULT_NETWORK_POLICY
+    """Network of the agent and the tests; `task`: what each task asks for."""
+    concurrency: Annotated[int, option("N", show_default=False), Field(ge=1)] = 2 * (os.cpu_count() or 1)
+    """Concurrent sandboxes; default: two per CPU."""
+
+
+class ValidateTasksArguments(TryTasksArguments):
     """Report every problem of every task."""
 
     strict: Flag = False
     """Fail on remarks too: keys that are not followed because they cannot matter."""
     run: Flag = False
     """Check in real containers that each solution scores 1, doing nothing 0 and each foil less than 1."""
-    network: NetworkPolicy = DEFAULT_NETWORK_POLICY
-    """Network of the agent and the tests; `task`: what each task asks for."""
-    concurrency: Annotated[int, option("N", show_default=False), Field(ge=1)] = 2 * (os.cpu_count() or 1)
-    """Concurrent tasks with --run; default: two per CPU."""
+
+
+class AttackTasksArguments(TryTasksArguments):
+    """Try what an agent could run instead of solving the tasks, and report what each attack earns."""
+
+    attack: UseAppendAction[
+        Annotated[tuple[str, ...], repeatable("GLOB"), Field(description="Only attacks whose names match.")]
+    ] = ()
+    level: GradingLevel | None = None
+    """Grading level; default: each task's own."""
 
 
 class ConvertTasksArguments(ReadTasksArguments):
@@ -92,11 +120,14 @@ class ConvertTasksArguments(ReadTasksArguments):
     output: Annotated[Path, option("PATH"), Field(description=_NEW)]
 
 
+_GENERATED = f"One of {', '.join(TaskFormat)}; liveweb makes tasks of the web about sites of ours."
+
+
 class GenerateTasksArguments(CommandArguments):
     """Write generated tasks."""
 
     output: Positional[Annotated[Path, option("PATH"), Field(description=_NEW)]]
-    to: Annotated[str, one_of(TaskFormat), option("FORMAT"), Field(description=f"One of {', '.join(TaskFormat)}.")] = (
+    to: Annotated[str, one_of(TaskFormat), option("FORMAT"), Field(description=_GENERATED)] = (
         TaskFormat.TERMINAL_BENCH.value
     )
     count: Annotated[int, option("N"), Field(ge=0, le=_MOST_TASKS)] = 18
@@ -109,13 +140,14 @@ class GenerateTasksArguments(CommandArguments):
 
 
 class TasksArguments(CommandArguments):
-    """Check, summarise, list, convert and generate data sets of tasks.
+    """Check, attack, summarise, list, convert and generate data sets of tasks.
 
     Example: longshore tasks validate ./tasks --run
     """
 
     command: (
         Annotated[ValidateTasksArguments, subcommand("validate")]
+        | Annotated[AttackTasksArguments, subcommand("attack")]
         | Annotated[ReportTasksArguments, subcommand("report")]
         | Annotated[ConvertTasksArguments, subcommand("convert")]
         | Annotated[ListTasksArguments, subcommand("list")]
@@ -131,31 +163,113 @@ def run(given: TasksArguments, out: JsonOutput) -> int:
 
 
 def _run(chosen: ReadTasksArguments | GenerateTasksArguments) -> CommandOutcome:
-    say = output_console().print
+    console = output_console()
+    say = console.print
     if isinstance(chosen, GenerateTasksArguments):
-        tasks = [*training_tasks(chosen.seed, chosen.count), *held_out_tasks(chosen.seed, chosen.held_out)]
-        return _written(tasks, 0, chosen, say)
+        return _written(_generate(chosen), 0, chosen, say)
     found = _load(chosen)
     if isinstance(chosen, ConvertTasksArguments):
         for problem in found.problems:
             say(str(problem))
         return _written(list(found.tasks), len(found.first_problems), chosen, say)
     if isinstance(chosen, ReportTasksArguments):
-        return commands.report_dataset(found, say)
-    if not isinstance(chosen, ValidateTasksArguments):
+        return commands.report_dataset(found, say, console.width if console.is_terminal else sys.maxsize)
+    if not isinstance(chosen, ValidateTasksArguments | AttackTasksArguments):
         return commands.list_tasks(found, say)
-    found = found.with_network(chosen.network, "--network")
+    proxy = chosen.proxy_settings(ContainerSettings)
+    found = _without_refused_hosts(found.with_network(chosen.network, "--network"), proxy.always_allowed_hosts)
+    if isinstance(chosen, AttackTasksArguments):
+        return _attack(found, chosen, say)
     if not chosen.run:
         return commands.validate_tasks(found, None, say, strict=chosen.strict)
 
-    async def prove(on_proof: Callable[[TaskProof], None]) -> list[TaskProof]:
-        name = f"prove-{uuid.uuid4().hex[:8]}"
-        containers = chosen.proxy_settings(ContainerSettings, max_lifetime_s=SERVICE_LIFETIME_S)
-        settings = PoolSettings(name, name, chosen.concurrency, containers=containers)
-        async with SandboxPool(settings) as pool:
-            return await prove_tasks(found.tasks, pool_proof_environment(pool), chosen.concurrency, on_proof)
+    def prove(on_proof: Callable[[TaskProof], None]) -> list[TaskProof]:
+        return _in_sandboxes(
+            chosen, found.tasks, lambda environment, at_once: prove_tasks(found.tasks, environment, at_once, on_proof)
+        )
 
-    return commands.validate_tasks(found, lambda on_proof: asyncio.run(prove(on_proof)), say, strict=chosen.strict)
+    return commands.validate_tasks(found, prove, say, strict=chosen.strict)
+
+
+def _generate(chosen: GenerateTasksArguments) -> list[Task]:
+    if chosen.to == TaskFormat.LIVEWEB:
+        return generate_web_tasks(chosen.seed, chosen.count, chosen.held_out)
+    return [*training_tasks(chosen.seed, chosen.count), *held_out_tasks(chosen.seed, chosen.held_out)]
+
+
+def _without_refused_hosts(found: Dataset, of_operator: tuple[str, ...]) -> Dataset:
+    """Turn each task that names a host which only the operator may allow, and has not named, into a problem."""
+    problems = [
+        TaskError(Path(task.id), what, why)
+        for task in found.tasks
+        for what, why in find_refused_hosts(task.network, of_operator)
+    ]
+    refused = {problem.folder.name for problem in problems}
+    kept = tuple(task for task in found.tasks if task.id not in refused)
+    return replace(found, tasks=kept, problems=(*found.problems, *problems))
+
+
+def _attack(found: Dataset, chosen: AttackTasksArguments, say: Callable[[str], None]) -> CommandOutcome:
+    """Try the chosen attacks on every usable task that has tests.  Raises UserError if there is none of either."""
+    attacks = [each for each in ATTACKS if any(fnmatch(each.name, glob) for glob in chosen.attack or ("*",))]
+    if not attacks:
+        raise UserError(
+            f"--attack {' '.join(chosen.attack)} matches none of: {', '.join(each.name for each in ATTACKS)}"
+        )
+    level = chosen.level
+    tested = [task for task in found.tasks if task.gradable and not task.answer]
+    graded = [_at_level(task, level) for task in tested] if level else tested
+    tasks = [task for task in graded if _can_pass(task.in_steps[-1])]
+    if without := len(graded) - len(tasks):
+        say(f"{without} of {len(found.tasks)} tasks are left out: they declare no artifacts, so nothing passes")
+    if not tasks:
+        raise UserError(
+            f"{chosen.tasks} has no task that could pass its tests: longshore tasks validate {chosen.tasks} says why"
+        )
+    if untested := len(found.tasks) - len(graded):
+        say(f"{untested} of {len(found.tasks)} tasks are left out: they have no tests")
+    trials = plan_trials(tasks, attacks)
+    with report_attack_progress(len(trials), error_console()) as add:
+        results = _in_sandboxes(
+            chosen, tasks, lambda environment, at_once: try_attacks(trials, environment, at_once, on_result=add)
+        )
+    code, answer = report_attacks(results, say)
+    return code, answer | {"left_out": untested + without}
+
+
+def _can_pass(task: Task) -> bool:
+    """Return whether anything of an agent reaches the tests."""
+    return task.grading is not GradingLevel.ARTIFACTS or bool(task.artifacts)
+
+
+def _at_level(task: Task, level: GradingLevel) -> Task:
+    """Return ``task`` with this grading level; of several steps, it is the last one's."""
+    last = (replace(step, grading=level) for step in task.steps[-1:])
+    return replace(task, grading=level, steps=(*task.steps[:-1], *last))
+
+
+def _in_sandboxes(
+    chosen: TryTasksArguments,
+    tasks: Sequence[Task],
+    trial: Callable[[ProofEnvironment, int], Coroutine[None, None, list[Result]]],
+) -> list[Result]:
+    """Return what ``trial`` finds, given real sandboxes and how many of them it may use at a time.
+
+    Raises UserError if a solution needs the browser and there is none."""
+    programs = BROWSER_PROGRAMS if any(map(has_web_oracle, tasks)) else None
+    if programs:
+        require_browser(current_host().home)
+
+    async def in_pool() -> list[Result]:
+        name = f"try-{uuid.uuid4().hex[:8]}"
+        containers = chosen.proxy_settings(
+            ContainerSettings, allow_registries=chosen.allow_registry, max_lifetime_s=SERVICE_LIFETIME_S
+        )
+        settings = PoolSettings(name, name, chosen.concurrency, containers=containers, agent_programs=programs)
+        async with SandboxPool(settings) as pool:
+            return await trial(pool_proof_environment(pool), chosen.concurrency)
+
+    return asyncio.run(in_pool())
 
 
 def _load(chosen: ReadTasksArguments) -> Dataset:

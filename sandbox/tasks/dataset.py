@@ -75,7 +75,7 @@ class Dataset:
             if each.task is None:
                 continue
             if each.task.id in tasks:
-                problems.append(TaskError(location, f"is a second task named {each.task.id}", "an id is unique"))
+                problems.append(TaskError(location, f"is a second task named {each.task.id!r}", "an id is unique"))
                 continue
             tasks[each.task.id] = each.task
             remarks += (TaskRemark(each.task.id, what) for what in each.remarks)

@@ -4,7 +4,7 @@
     path = "seta-env/Dataset"           # relative to this file
     format = "terminal_bench"           # default: detected from its files
     root = "seta-env"                   # base of the paths in rows (default: the folder of the file of rows)
-    filter = ["git-*", "!git-lfs-*"]    # names to include, !names to exclude; or a file of such names
+    filter = ["git-*", "!git-lfs-*"]    # names to include, !names to exclude, KEY=GLOB; or a file of such patterns
     split = {part = "train", held_out = 0.2, seed = 0}
     checksum = "sha256:…"               # of all its tasks, before filter and split
 
@@ -26,8 +26,9 @@ from protocol.cli.validation_errors import describe_invalid_value
 from protocol.errors import UserError
 from sandbox.tasks.dataset import Dataset, dataset_checksum
 from sandbox.tasks.dataset_split import DatasetSplit, take_split
+from sandbox.tasks.formats.hub import is_hub_name
 from sandbox.tasks.formats.registry import format_names, load_tasks
-from sandbox.tasks.task_selection import matches_patterns, read_patterns, unmatched_patterns
+from sandbox.tasks.task_selection import matches_task, read_patterns, unmatched_patterns
 
 CATALOG_FILE = "datasets.toml"
 BUILT_IN_CATALOG = Path(__file__).parents[1] / "datasets" / CATALOG_FILE
@@ -74,7 +75,8 @@ def read_catalog(file: Path) -> dict[str, DatasetEntry]:
 
 def _absolute(entry: DatasetEntry, here: Path) -> dict[str, object]:
     listed = str(here / entry.filter) if isinstance(entry.filter, str) and entry.filter else entry.filter
-    return {"path": here / entry.path, "root": here / entry.root if entry.root else None, "filter": listed}
+    path = entry.path if is_hub_name(entry.path) else here / entry.path
+    return {"path": path, "root": here / entry.root if entry.root else None, "filter": listed}
 
 
 def load_dataset(tasks: str, catalog: Path, file_format: str | None = None, root: Path | None = None) -> Dataset:
@@ -85,7 +87,7 @@ def load_dataset(tasks: str, catalog: Path, file_format: str | None = None, root
     path = Path(tasks)
     if path.name == CATALOG_FILE:
         raise UserError(f"{tasks} names data sets by label: give one of the labels, with --datasets {tasks}")
-    if path.exists():
+    if path.exists() or is_hub_name(path):
         return load_tasks(path, file_format, root)
     file = _find_catalog(catalog, tasks)
     if file_format or root:
@@ -103,7 +105,8 @@ def _find_catalog(catalog: Path, label: str) -> Path:
     there = f"there is no {catalog}" if own is None else f"{catalog} has {', '.join(own) or 'none'}"
     raise UserError(
         f"{label!r} is not a folder, file or label: {there}, and longshore comes with {', '.join(built_in)}"
-        f"{did_you_mean(label, [*(own or ()), *built_in])}: give a path, or --datasets FILE"
+        f"{did_you_mean(label, [*(own or ()), *built_in])}: give a path, --datasets FILE, or "
+        "hf:ORG/NAME for a data set of the Hugging Face hub"
     )
 
 
@@ -125,6 +128,6 @@ def load_labelled_dataset(file: Path, label: str) -> Dataset:
     patterns = read_patterns(entry.filter)
     has_nameless = found.first_problems and entry.path.is_file()  # a pattern may mean a row that cannot be read
     if not has_nameless and (unmatched := unmatched_patterns(found, patterns)):
-        raise UserError(f"{file}: {label}.filter: no task is named {', '.join(map(repr, unmatched))}")
-    tasks = tuple(task for task in found.tasks if matches_patterns(patterns, task.id))
+        raise UserError(f"{file}: {label}.filter: no task matches {', '.join(map(repr, unmatched))}")
+    tasks = tuple(task for task in found.tasks if matches_task(patterns, task))
     return replace(found, tasks=take_split(tasks, entry.split))

@@ -98,17 +98,21 @@ def _bytes(text: object) -> object:
     return base64.b64decode(text[len(_BASE64) :], validate=True) if text.startswith(_BASE64) else text.encode()
 
 
+_CONTENTS = ("files", "tests", "solution_files")
+_MEMBERS = {"services": "service", "steps": "step"}
+_INNER = {"build": ("files",), "service": ("build",), "tests_environment": ("build",), "step": _CONTENTS}
+
+
 def _decode_bytes(name: str, value: object) -> object:
     """Return the value of the field ``name`` with file contents as bytes."""
-    if name == "services" and isinstance(value, list):
-        return [_decode_bytes("service", each) for each in cast("list[object]", value)]
+    if name in _MEMBERS and isinstance(value, list):
+        return [_decode_bytes(_MEMBERS[name], each) for each in cast("list[object]", value)]
     if not isinstance(value, dict):
         return value
     fields = cast("dict[str, object]", value)
-    if name in {"files", "tests", "solution_files"}:
+    if name in _CONTENTS:
         return {path: _bytes(text) for path, text in fields.items()}
-    inner = {"build": "files", "service": "build", "tests_environment": "build"}.get(name)
-    return fields | {inner: _decode_bytes(inner, fields[inner])} if inner in fields else fields
+    return fields | {inner: _decode_bytes(inner, fields[inner]) for inner in _INNER.get(name, ()) if inner in fields}
 
 
 def to_metadata_text(value: object) -> str:

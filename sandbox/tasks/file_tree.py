@@ -75,7 +75,7 @@ def as_tree_files(
 
 
 def read_tree(folder: Path, *, follow_inner_links: bool = False) -> FileTree:
-    """Read all of ``folder`` except ``.git``.
+    """Read all of ``folder`` except ``.git``.  A link of a Hugging Face cache to its own file is read as that file.
 
     ``follow_inner_links``: a link to a file within the folder is read as that file. Raises TaskError if the folder
     cannot be read or is larger than MAX_BYTES.
@@ -85,6 +85,8 @@ def read_tree(folder: Path, *, follow_inner_links: bool = False) -> FileTree:
         status = found
         if follow_inner_links and stat.S_ISLNK(found.st_mode) and path.resolve().is_relative_to(folder.resolve()):
             status = path.stat() if path.exists() else found
+        if stat.S_ISLNK(found.st_mode) and _is_in_hub_cache(path):
+            status = path.stat()
         inside = path.relative_to(folder).as_posix()
         if not stat.S_ISREG(status.st_mode):
             odd.add(inside)
@@ -97,6 +99,13 @@ def read_tree(folder: Path, *, follow_inner_links: bool = False) -> FileTree:
         except OSError as error:
             raise TaskError(folder, f"{inside} is not readable", str(error)) from error
     return FileTree(files, frozenset(odd))
+
+
+def _is_in_hub_cache(link: Path) -> bool:
+    """Return whether a link is a file of a snapshot in a Hugging Face cache: it leads to the cache's own file."""
+    file = link.resolve()
+    cache = file.parent.parent
+    return file.is_file() and file.parent.name == "blobs" and link.is_relative_to(cache / "snapshots")
 
 
 def _walk(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:

@@ -10,6 +10,8 @@ from collections.abc import Iterator, Sequence
 from sandbox.tasks.live_commands import CLIENTS, LOCAL_ADDRESS, PROCESS_PATH, VIEWERS, LiveFindings, read_commands
 
 _UNKNOWN = "{}"
+_MOST_CHARS = 4096
+"""Maximum length of the text of a name or of arguments: names that are made of each other would multiply theirs."""
 _VERBS = ("get", "post", "put", "patch", "delete", "head", "options", "request", "stream")
 _HTTP = re.compile(r"\b(?:requests|httpx|urllib3?|aiohttp|http|session|client|driver|sess|api)\b", re.IGNORECASE)
 _CONNECTORS = frozenset((
@@ -54,7 +56,7 @@ class _Texts:
                 assigned[name].append(value)
         self._known: dict[str, str] = {}
         for _ in range(2):  # a name may be made of others
-            self._known = {name: " ".join(map(self.of, values)) for name, values in assigned.items()}
+            self._known = {name: " ".join(map(self.of, values))[:_MOST_CHARS] for name, values in assigned.items()}
 
     def of(self, node: ast.AST) -> str:
         """Return the text of an expression."""
@@ -82,7 +84,7 @@ class _Texts:
 
     def given(self, call: ast.Call) -> str:
         """Return the text of a call's arguments."""
-        return " ".join(map(self.of, _arguments(call)))
+        return " ".join(map(self.of, _arguments(call)))[:_MOST_CHARS]
 
 
 def _arguments(call: ast.Call) -> Sequence[ast.expr]:
@@ -98,8 +100,8 @@ def _assignments(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
             yield from ((_last_name(target), value) for target in targets)
         case ast.AnnAssign(target, value=ast.expr() as value):
             yield _last_name(target), value
-        case ast.arguments(args=positional, defaults=defaults):
-            named = positional[len(positional) - len(defaults) :]
+        case ast.arguments(posonlyargs=first, args=others, defaults=defaults):
+            named = [*first, *others][len(first) + len(others) - len(defaults) :]
             yield from ((each.arg, value) for each, value in zip(named, defaults, strict=True))
         case _:
             return

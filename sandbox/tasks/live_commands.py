@@ -21,7 +21,7 @@ _NAME, _REST = r"(?<![\w./-])", r"[^\n;|&]*"
 PROCESS_PATH = re.compile(r"/proc/(?:\$[\w{(]|\{\}|\*|\[[0-9]|[0-9]+/|net/tcp)[^\s;|&\"']*")
 """Matches a path in ``/proc`` of a process that the text does not name, or of open ports."""
 _LOOKS = re.compile(
-    rf"{_NAME}(?:{'|'.join(CLIENTS)})\s[^\n;|&]*?{_LOCAL}|/dev/tcp/{_HOST}"
+    rf"{_NAME}(?:{'|'.join(CLIENTS)})\s[^\n;|&]{{0,400}}?{_LOCAL}|/dev/tcp/{_HOST}"
     rf"|{_NAME}(?:redis-cli|mysqladmin|pg_isready|rabbitmqctl|(?:psql|mysql|mongosh)\s+-|supervisorctl\s+status){_REST}"
     rf"|{_NAME}(?:pgrep|pidof|fuser)\s{_REST}|{_NAME}ps\s+(?:-\w*[aeACp]\w*|a?ux\w*){_REST}|\bkill\s+-0\s+\S+"
     rf"|{_NAME}(?:ss|netstat)\s+-\w*[ltnap]\w*{_REST}|{_NAME}lsof\s+(?:-\w+\s+)*-\w*i{_REST}"

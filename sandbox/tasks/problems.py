@@ -10,19 +10,22 @@ import math
 import re
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from protocol.cli.validation_errors import describe_invalid_value
+from protocol.trajectory import MAX_REWARD
+from sandbox.tasks.allowed_hosts import NOT_A_HOST, split_authority
 from sandbox.tasks.file_tree import FileTree, is_within, path_problem
 from sandbox.tasks.loaded_task import LoadedTask
 from sandbox.tasks.task import GradingLevel, Task, TaskError
 from sandbox.tasks.yaml_text import YamlError, parse_yaml
 
 Model = TypeVar("Model", bound=BaseModel)
-_REGULAR = "links, pipes and devices are not copied into a sandbox: a link could lead out of the task"
+REGULAR_FILES_ONLY = "links, pipes and devices are not copied into a sandbox: a link could lead out of the task"
 _SHOWN = 300
 """Maximum characters of an unexpected error that are shown."""
 
@@ -62,7 +65,7 @@ class TaskProblems:
         ``needed``: the reason why it must exist.
         """
         if path in tree.irregular:
-            self.add(f"{path} is not a regular file", _REGULAR)
+            self.add(f"{path} is not a regular file", REGULAR_FILES_ONLY)
             return ""
         file = tree.files.get(path)
         try:
@@ -104,7 +107,7 @@ class TaskProblems:
         """Return the contents below ``folder`` by path; links, pipes and devices are problems."""
         inside = tree.subtree(folder)
         for path in sorted(inside.irregular):
-            self.add(f"{folder}/{path} is not a regular file", _REGULAR)
+            self.add(f"{folder}/{path} is not a regular file", REGULAR_FILES_ONLY)
         return inside.contents()
 
     def check_rules(self, task: Task) -> None:
@@ -127,6 +130,46 @@ _PRIVATE_FOLDERS = ("/logs/verifier", "/tests")
 
 def find_broken_rules(task: Task) -> Iterator[tuple[str, str]]:
     """Yield the problem and its reason for each rule that ``task`` breaks. Pure."""
+    found = list(_broken_rules(task))
+    yield from found
+    if not task.steps:
+        return
+    yield from _broken_steps(task)
+    for step in task.in_steps:
+        of_step = (each for each in _broken_rules(replace(step, steps=())) if each not in found)
+        yield from ((f"step {step.step_name}: {what}", why) for what, why in of_step)
+
+
+_OF_STEPS = (
+    *("tests", "run_tests", "expected_tests", "weights", "answer", "solution", "solution_files", "foils"),
+    *("artifacts", "test_env"),
+)
+_LAST_ONLY = {GradingLevel.SAME, GradingLevel.COMMIT}
+"""Levels that end the agent's processes."""
+
+
+def _broken_steps(task: Task) -> Iterator[tuple[str, str]]:
+    for name in _OF_STEPS:
+        if getattr(task, name):
+            yield f"{name} beside steps", "each step has its own"
+    if task.grading not in {GradingLevel.SAME, GradingLevel.LIVE}:
+        yield f"grading {task.grading} beside steps", "name it in each step"
+    names = [step.name.casefold() for step in task.steps]
+    for step in task.steps:
+        if not step.name.strip(". ") or "/" in step.name or names.count(step.name.casefold()) > 1:
+            yield f"the step name {step.name!r}", "it is a folder of its own"
+        if step.grading in _LAST_ONLY and step is not task.steps[-1]:
+            yield f"step {step.name}: grading {step.grading}", "it ends what the agent left for the next step: use live"
+        if not step.run_tests.strip():
+            yield f"step {step.name} has no tests", "nothing can be graded"
+        if not all(map(math.isfinite, step.min_rewards.values())):
+            yield f"step {step.name}: min_reward is not finite", "no reward could be compared with it"
+        for path in step.files:
+            if wrong := path_problem(path):
+                yield f"step {step.name}: files: {path!r} {wrong}", "it is written below the working directory"
+
+
+def _broken_rules(task: Task) -> Iterator[tuple[str, str]]:
     if not _NAME.fullmatch(task.id) or task.id in _NOT_NAMES:
         yield f"the name {task.id!r} has other characters than A-Z a-z 0-9 _ . -", "it is the id"
     if not task.instruction.strip():
@@ -136,7 +179,7 @@ def find_broken_rules(task: Task) -> Iterator[tuple[str, str]]:
     for name, value in _variables(task):
         if not name or "=" in name or "\0" in name + value:
             yield f"env: {name!r} is not a variable", "a name has no = and neither it nor its value has a NUL byte"
-    if task.tests_environment is not None and task.grading is not GradingLevel.ARTIFACTS:
+    if task.tests_environment is not None and not task.steps and task.grading is not GradingLevel.ARTIFACTS:
         yield f"tests_environment at grading {task.grading}", "only at artifacts do tests have a container of their own"
     for service in task.services:
         if not _NAME.fullmatch(service.name):
@@ -144,8 +187,14 @@ def find_broken_rules(task: Task) -> Iterator[tuple[str, str]]:
     for name in task.foils:
         if not _NAME.fullmatch(name):
             yield f"the foil {name!r} has other characters than A-Z a-z 0-9 _ . -", "it is a file's name"
+    yield from (
+        (f"allowed_hosts: {host!r}", f"it {NOT_A_HOST}")
+        for host in task.network.allowed_hosts
+        if split_authority(host, 0) is None
+    )
     yield from _broken_numbers(task)
     yield from _broken_paths(task)
+    yield from _broken_volumes(task)
 
 
 _LIMITS = ("agent_timeout_s", "test_timeout_s", "build_timeout_s", "memory_mb", "pids", "cpus", "storage_mb", "shm_mb")
@@ -157,14 +206,21 @@ def _broken_numbers(task: Task) -> Iterator[tuple[str, str]]:
         if not 0 < value < math.inf:
             yield f"{name} is {value:g}", "it must be above 0 and finite"
     for name, weight in task.weights.items():
-        if not 0 <= weight < math.inf:
-            yield f"the weight of test {name} is {weight:g}", "it must be 0 or more and finite"
+        if not 0 <= weight <= MAX_REWARD:
+            yield f"the weight of test {name} is {weight:g}", f"it must be from 0 to {MAX_REWARD:g}"
     if task.weights and not any(task.weights.values()):
         yield "all weights are 0", "no attempt could score"
 
 
 def _broken_paths(task: Task) -> Iterator[tuple[str, str]]:
-    absolute = {"workdir": (task.workdir,), "files": task.files, "reports": task.reports, "artifacts": task.artifacts}
+    absolute = {
+        "workdir": (task.workdir or "/",),
+        "files": task.files,
+        "reports": task.reports,
+        "artifacts": task.artifacts,
+        "read_only": task.read_only,
+        "volumes": [each.target for each in task.volumes],
+    }
     for name, paths in absolute.items():
         for path in paths:
             if not path.startswith("/") or (path != "/" and path_problem(path[1:])):
@@ -183,3 +239,13 @@ def _broken_paths(task: Task) -> Iterator[tuple[str, str]]:
         for path in paths:
             if wrong := path_problem(path):
                 yield f"{name}: {path!r} {wrong}", "it is written below a folder"
+
+
+def _broken_volumes(task: Task) -> Iterator[tuple[str, str]]:
+    of_services = {each.volume for service in task.services for each in service.volumes}
+    for each in task.volumes:
+        if each.volume not in of_services:
+            yield f"volumes: {each.volume!r} is a volume of no service", "only what a service has too is shared"
+    for volume in sorted(of_services):
+        if not _NAME.fullmatch(volume):
+            yield f"the volume {volume!r} has other characters than A-Z a-z 0-9 _ . -", "Docker has no such volumes"

@@ -7,8 +7,9 @@ before the agent's first turn; ``tests`` are written into the sandbox only for g
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import cached_property
 from pathlib import Path
 
 from pydantic import ConfigDict, with_config
@@ -19,6 +20,8 @@ from sandbox.default_limits import CPUS, MEMORY_MB, PIDS, SHM_MB
 _STRICT = ConfigDict(extra="forbid", ser_json_bytes="base64", val_json_bytes="base64")
 """When one of these is read, an unknown key is an error; in JSON, bytes are URL-safe base64."""
 
+STEP_SETUP = "setup.sh"
+"""Name of the script among :attr:`TaskStep.files` that prepares the step."""
 BASE_IMAGE = ""
 """Value of :attr:`Task.image` that stands for the pool's own base image."""
 
@@ -97,9 +100,9 @@ class ResultsFormat(StrEnum):
 
 
 @with_config(_STRICT)
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ImageBuild:
-    """A build context. Equal contexts have equal digests, whatever their source."""
+    """A build context. Equal contexts have equal digests, whatever their source; it has no slots, to keep its own."""
 
     files: dict[str, bytes]
     """Contents by path relative to the context."""
@@ -110,17 +113,30 @@ class ImageBuild:
     target: str = ""
     """Stage to build; empty for the last one."""
 
-    @property
+    @cached_property
     def digest(self) -> str:
-        """Return 64 hexadecimal digits, the digest of the whole context."""
+        """64 hexadecimal digits, the digest of the whole context, which takes its time once."""
         parts = [self.dockerfile.encode(), self.target.encode()]
         parts += [text.encode() for pair in sorted(self.args.items()) for text in pair]
         for path, content in sorted(self.files.items()):
             parts += [path.encode(), b"x" if path in self.executable else b"-", content]
         whole = hashlib.sha256()
         for part in parts:
-            whole.update(len(part).to_bytes(8, "big") + part)
+            whole.update(len(part).to_bytes(8, "big"))
+            whole.update(part)
         return whole.hexdigest()
+
+
+@with_config(_STRICT)
+@dataclass(frozen=True, slots=True)
+class SharedFolder:
+    """A folder that several containers of a task share, at first with what the first of them has there."""
+
+    volume: str
+    """Name of what is shared; letters, digits, ``-``, ``_``, ``.`` only."""
+    target: str
+    """Absolute path in the container."""
+    read_only: bool = False
 
 
 @with_config(_STRICT)
@@ -141,6 +157,7 @@ class TaskService:
     """Size of ``/dev/shm``."""
     tmpfs: tuple[str, ...] = ()
     """Folders in memory: absolute paths, with ``:options`` of mount or without."""
+    volumes: tuple[SharedFolder, ...] = ()
 
 
 @with_config(_STRICT)
@@ -156,6 +173,10 @@ class TestsEnvironment:
     """Environment variables, instead of the task's ``env``."""
     workdir: str = ""
     """Directory in which the tests start; empty for the image's."""
+    memory_mb: int | None = None
+    """Like the next two: None for the task's own limit."""
+    cpus: float | None = None
+    storage_mb: int | None = None
 
 
 @with_config(_STRICT)
@@ -175,6 +196,51 @@ class TaskHealthcheck:
     """Failures in a row after which the sandbox cannot be used."""
 
 
+class StepsReward(StrEnum):
+    """The reward of a task of several steps."""
+
+    MEAN = "mean"
+    """The mean over the steps that were played."""
+    FINAL = "final"
+    """That of the last step that was played."""
+
+
+@with_config(_STRICT)
+@dataclass(frozen=True, slots=True)
+class TaskStep:
+    """One of several steps that an agent plays in one container, each with its own instruction and tests.
+
+    The fields that :class:`Task` has too replace the task's own in this step (:attr:`Task.in_steps`).
+    """
+
+    name: str
+    """Unique in its task; a folder's name."""
+    instruction: str
+    files: dict[str, bytes] = field(default_factory=dict[str, bytes])
+    """Contents by path relative to the task's ``workdir``, written before the agent starts. Owned by root, mode 0644.
+    ``setup.sh`` among them then runs there by bash, as the agent's user."""
+    executable: frozenset[str] = frozenset()
+    """Paths of ``files`` that are executable."""
+    healthcheck: TaskHealthcheck | None = None
+    """Must then succeed, as the agent's user."""
+    tests: dict[str, bytes] = field(default_factory=dict[str, bytes])
+    run_tests: str = ""
+    expected_tests: tuple[str, ...] = ()
+    solution: str = ""
+    solution_files: dict[str, bytes] = field(default_factory=dict[str, bytes])
+    artifacts: tuple[str, ...] = ()
+    grading: GradingLevel = GradingLevel.LIVE
+    """The last step alone may have a level that ends the agent's processes; ``same`` is ``live`` if that is the task's
+    own level."""
+    test_env: dict[str, str] = field(default_factory=dict[str, str])
+    agent_user: str = ""
+    tests_user: str = ""
+    agent_timeout_s: float = 360.0
+    test_timeout_s: float = 60.0
+    min_rewards: dict[str, float] = field(default_factory=dict[str, float])
+    """Smallest value of each named reward with which the next step follows; ``reward`` is the one without a name."""
+
+
 @dataclass(frozen=True, slots=True)
 class Task:
     """One problem for a terminal agent.  Immutable; equal by value."""
@@ -182,7 +248,7 @@ class Task:
     id: str
     """Unique in its data set; letters, digits, ``-``, ``_``, ``.`` only: it names files and containers."""
     instruction: str
-    """The agent's instruction."""
+    """The agent's instruction; of a task of several steps, all of theirs."""
     family: str = ""
     """Kind of task, by which results are grouped."""
     image: str = BASE_IMAGE
@@ -202,6 +268,11 @@ class Task:
     answer: str = ""
     r"""Answer that the agent's last reply must give in ``\\boxed{…}``; if not empty, it is graded instead of tests.
     """
+    reply_program: str = ""
+    """Absolute path where the tests expect a program that the agent may also give as the block of Python with which its
+    last reply ends; empty if a reply is never a program."""
+    start_url: str = ""
+    """Page that an agent with a browser sees first: ``http`` or ``https``; empty for a blank one."""
     reports: tuple[str, ...] = ()
     """Absolute paths where the tests leave CTRF, JUnit, ``reward.txt`` or ``reward.json`` files."""
     solution: str = ""
@@ -238,6 +309,7 @@ class Task:
     metadata: dict[str, str] = field(default_factory=dict[str, str])
     """Other fields of the format (author, difficulty, tags …), kept for writing it again."""
     workdir: str = "/app"
+    """Directory in which the agent and the tests start; empty for the image's."""
     agent_timeout_s: float = 360.0
     test_timeout_s: float = 60.0
     build_timeout_s: float = 600.0
@@ -250,6 +322,44 @@ class Task:
     """Size of ``/dev/shm``."""
     tmpfs: tuple[str, ...] = ()
     """Folders in memory: absolute paths, with ``:options`` of mount or without."""
+    read_only: tuple[str, ...] = ()
+    """Absolute paths of the image's folders in which nobody can change anything."""
+    volumes: tuple[SharedFolder, ...] = ()
+    """Folders of the agent's container that services have too."""
+    steps: tuple[TaskStep, ...] = ()
+    """Steps that are played one after another; empty for a task that is one step itself."""
+    steps_reward: StepsReward = StepsReward.MEAN
+
+    @property
+    def in_steps(self) -> tuple[Task, ...]:
+        """The steps as tasks that have one step each; only this task, if it is one step itself."""
+        return tuple(self._in_step(step) for step in self.steps) or (self,)
+
+    @property
+    def step_name(self) -> str:
+        """Name of the step that this is, if it is one of a task's (:attr:`in_steps`); empty otherwise."""
+        return self.steps[0].name if len(self.steps) == 1 else ""
+
+    def _in_step(self, step: TaskStep) -> Task:
+        live = self.grading is GradingLevel.LIVE and step.grading is GradingLevel.SAME
+        return replace(
+            self,
+            steps=(step,),
+            instruction=step.instruction,
+            tests=step.tests,
+            run_tests=step.run_tests,
+            expected_tests=step.expected_tests,
+            solution=step.solution,
+            solution_files=step.solution_files,
+            artifacts=step.artifacts,
+            grading=GradingLevel.LIVE if live else step.grading,
+            tests_environment=self.tests_environment if step.grading is GradingLevel.ARTIFACTS else None,
+            test_env=step.test_env,
+            agent_user=step.agent_user,
+            tests_user=step.tests_user,
+            agent_timeout_s=step.agent_timeout_s,
+            test_timeout_s=step.test_timeout_s,
+        )
 
     @property
     def log_folders(self) -> tuple[str, ...]:
@@ -259,4 +369,9 @@ class Task:
     @property
     def gradable(self) -> bool:
         """True if there are tests or an answer; not every row of a data set has them."""
-        return bool(self.run_tests or self.answer)
+        return bool(self.answer) or all(step.run_tests for step in self.in_steps)
+
+    @property
+    def has_oracle(self) -> bool:
+        """True if a solution or an answer is known."""
+        return bool(self.answer) or all(step.solution for step in self.in_steps)

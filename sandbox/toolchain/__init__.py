@@ -1,9 +1,10 @@
 """The toolchain: longshore's programs in every sandbox, mounted read-only at ``/.sbx``.
 
-``init``, ``busybox`` with ``bin/``, and ``bash`` are PID 1, tools and shells, all static. ``verify/`` holds what the
-tests of the public formats would fetch from the network: a Python with an environment that has pytest in it; GNU tools
-that read and print; shims for apt-get, curl, wget, uv and uvx, which answer from the toolchain
-(:mod:`sandbox.toolchain.in_container.shim_rules`); a static uv and wheels for everything else.  ``locale/`` and
+``init``, ``busybox`` with ``bin/``, and ``bash`` are PID 1, tools and shells, all static; ``agent_input.so`` is loaded
+by the bash of the agent's shells, which is the image's own. ``verify/`` holds what the tests of the public formats
+would fetch from the network: a Python with an environment that has pytest in it; GNU tools that read and print; shims
+for apt-get, curl, wget, uv and uvx, which answer from the toolchain
+(:mod:`sandbox.toolchain.in_container.shim_rules`); a static uv and wheels for everything else. ``locale/`` and
 ``nsswitchconf`` are the files that libc reads in these programs instead of the container's.
 
 The Python and the tools come with their loader and libraries (:mod:`sandbox.toolchain.relocation`), so that they run in

@@ -16,7 +16,7 @@ from tyro.conf import Positional, subcommand
 from protocol.cli.arguments import CommandArguments, JsonFlag, option
 from protocol.cli.command import Command
 from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK
-from protocol.cli.output import JsonOutput
+from protocol.cli.output import JsonOutput, error_console, output_console
 from protocol.errors import UserError
 from sandbox.docker.engine import DockerEngine
 from sandbox.host import ensure_host
@@ -69,7 +69,7 @@ def _build(settings: HostSettings, python: Path | None, out: JsonOutput) -> int:
     facts = json.loads((toolchain / "toolchain.json").read_text())
     out.set_result({"toolchain": str(toolchain), **facts})
     if not out.enabled:
-        print(f"{toolchain}: uv {facts['uv']}, Python {facts['python']}")
+        output_console().print(f"{toolchain}: uv {facts['uv']}, Python {facts['python']}")
     return EXIT_OK
 
 
@@ -82,12 +82,12 @@ def _check(host: SandboxHost, images: Sequence[str], out: JsonOutput) -> int:
     out.set_result({"toolchain": str(host.toolchain), "images": [asdict(each) for each in done]})
     if not out.enabled:
         for each in done:
-            print(f"{each.image} ({each.libc}): {'works' if each.works else each.problem}")
+            output_console().print(f"{each.image} ({each.libc}): {'works' if each.works else each.problem}")
     return EXIT_OK if all(each.works for each in done) else EXIT_FAILED
 
 
 def _say(line: str) -> None:
-    print(line, file=sys.stderr)
+    error_console().print(line)
 
 
 COMMAND = Command("toolchain", ToolchainArguments, run)

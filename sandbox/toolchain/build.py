@@ -16,7 +16,7 @@ from pathlib import Path
 
 from protocol.errors import UserError
 from sandbox.docker.daemon import ReportLine, apt_install, run_program
-from sandbox.init.build import NoCompiler, build_init
+from sandbox.init.build import InitPrograms, NoCompiler, build_init
 from sandbox.toolchain import glibc_sealing, gnu_tools, portable_python, verifier_programs
 from sandbox.toolchain.downloads import (
     build_folder_once,
@@ -29,7 +29,7 @@ from sandbox.toolchain.downloads import (
 from sandbox.toolchain.in_container import layout, pins
 from sandbox.toolchain.relocation import copy_libraries
 
-_FORMAT = 4
+_FORMAT = 5
 """Format number; increase it when the same pins produce another folder."""
 _LOCALE = Path("/usr/lib/locale/C.utf8")
 _ALIASES = ("en_US.utf8",)
@@ -53,7 +53,8 @@ def ensure_toolchain(cache: Path, busybox: Path | None, before: Path | None, say
 
 
 def core_digest(cache: Path, busybox: Path | None, say: ReportLine) -> str:
-    parts = (provide_init(cache, say).read_bytes(), _sealed(busybox or fetch_busybox(cache, say)), _NSSWITCH.encode())
+    programs = [each.read_bytes() for each in provide_init(cache, say)]
+    parts = (*programs, _sealed(busybox or fetch_busybox(cache, say)), _NSSWITCH.encode())
     return hashlib.sha256(b"".join(parts)).hexdigest()[:12]
 
 
@@ -91,7 +92,7 @@ def build_toolchain(
     return build_folder_once(toolchain, fill)
 
 
-def provide_init(cache: Path, say: ReportLine) -> Path:
+def provide_init(cache: Path, say: ReportLine) -> InitPrograms:
     try:
         return build_init(cache)
     except NoCompiler:
@@ -99,8 +100,9 @@ def provide_init(cache: Path, say: ReportLine) -> Path:
         return build_init(cache)
 
 
-def _core(making: Path, init: Path, busybox: Path) -> None:
-    shutil.copy(init, making / "init")
+def _core(making: Path, programs: InitPrograms, busybox: Path) -> None:
+    shutil.copy(programs.init, making / "init")
+    shutil.copy(programs.agent_input, making / "agent_input.so")
     (making / "busybox").write_bytes(_sealed(busybox))
     (making / glibc_sealing.NSSWITCH_FILE).write_text(_NSSWITCH)
     (making / "bin").mkdir()
@@ -120,7 +122,7 @@ def _verifier(making: Path, cache: Path, source: portable_python.SourcePython) -
     bash = fetch_debian_program(cache / "bash-static", "bash-static", ("bin/bash-static", "usr/bin/bash-static"))
     (making / "bash").write_bytes(_sealed(bash))
     (making / "bash").chmod(0o755)
-    _locales(making / glibc_sealing.LOCALES_FOLDER)
+    copy_locales(making / glibc_sealing.LOCALES_FOLDER)
     uv = fetch_uv(cache)
     for name in ("uv", "uvx"):
         shutil.copy(uv / name, verify / "bin" / name)
@@ -133,8 +135,8 @@ def _verifier(making: Path, cache: Path, source: portable_python.SourcePython) -
         patchelf = Path(folder) / "patchelf"
         name = portable_python.install_python(source, platform.machine(), patchelf, verify)
         gnu_tools.install_gnu_tools(verify / "gnu", patchelf)
-        copy_libraries([*source.programs, *gnu_tools.original_tools()], verify / "lib", patchelf)
-    verifier_programs.install_verifier_programs(source, name, verify)
+        compiled = verifier_programs.install_verifier_programs(source, name, verify)
+        copy_libraries([*source.programs, *gnu_tools.original_tools(), *compiled], verify / "lib", patchelf)
     facts = {
         "uv": pins.UV,
         "python": source.version,
@@ -145,7 +147,7 @@ def _verifier(making: Path, cache: Path, source: portable_python.SourcePython) -
     (making / "toolchain.json").write_text(json.dumps(facts, indent=1) + "\n")
 
 
-def _locales(folder: Path) -> None:
+def copy_locales(folder: Path) -> None:
     """Copy this machine's locale, if it has one, so that it is the same in every image."""
     if _LOCALE.is_dir():
         shutil.copytree(_LOCALE, folder / _LOCALE.name)

@@ -43,8 +43,9 @@ def extract_wheel_scripts(folder: Path, requirement: str, platform_tag: str) -> 
 
 def download_wheels(folder: Path, *requirements: str, platform_tag: str = "") -> None:
     given = ("--platform", platform_tag) if platform_tag else ()
-    pip = (sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", *given)
-    run_program((*pip, "--dest", str(folder), *requirements), f"download {' '.join(requirements)}")
+    pip = (sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:")
+    wanted = ("--python-version", pins.PYTHON, *given, "--dest", str(folder), *requirements)
+    run_program((*pip, *wanted), f"download {' '.join(requirements)}")
 
 
 def fetch_busybox(cache: Path, say: ReportLine) -> Path:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import re
 from enum import Enum
+from functools import partial
 
 from protocol.errors import UserError
 
-_TOOLCHAIN = b"/.sbx"
+TOOLCHAIN = b"/.sbx"
 LOCALES_FOLDER, NSSWITCH_FILE = "locale", "nsswitchconf"
 """Names in the toolchain's folder that a sealed program uses instead of the container's."""
 _BARE, _UNWRITABLE = b"/lib/", b"/sys/"
@@ -38,10 +39,12 @@ LIBC_PATHS = (GlibcPath.GCONV, GlibcPath.LOCALE, GlibcPath.NSSWITCH)
 STATIC_PATHS = (GlibcPath.FOLDERS, GlibcPath.CACHE, GlibcPath.GCONV, GlibcPath.LOCALE)
 
 
-def seal_program(name: str, program: bytes, *wanted: GlibcPath) -> bytes:
-    """Return the sealed program, of the same length. Raises UserError if it lacks a path that is ``wanted``."""
+def seal_program(name: str, program: bytes, *wanted: GlibcPath, folder: bytes = TOOLCHAIN) -> bytes:
+    """Return the sealed program, of the same length, whose paths are in ``folder``, a name of five characters.
+
+    Raises UserError if it lacks a path that is ``wanted``."""
     for glibc_path in GlibcPath:
-        program, found = re.subn(glibc_path.value, _move_paths, program)
+        program, found = re.subn(glibc_path.value, partial(_move_paths, folder), program)
         if not found and glibc_path in wanted:
             raise UserError(
                 f"{name} does not contain glibc's {glibc_path.name.lower()} paths, so the toolchain cannot seal it"
@@ -54,15 +57,15 @@ def seal_static_program(name: str, program: bytes) -> bytes:
     return seal_program(name, program, *STATIC_PATHS) if b"glibc" in program else program
 
 
-def _move_paths(found: re.Match[bytes]) -> bytes:
-    return b"\0".join(map(_moved_path, found[0].split(b"\0")))
+def _move_paths(folder: bytes, found: re.Match[bytes]) -> bytes:
+    return b"\0".join(_moved_path(folder, path) for path in found[0].split(b"\0"))
 
 
-def _moved_path(path: bytes) -> bytes:
-    """Return a path of the same length in the toolchain's folder."""
+def _moved_path(folder: bytes, path: bytes) -> bytes:
+    """Return a path of the same length in ``folder``."""
     name = path.rpartition(b"/")[2]
     if path == _BARE:
         return _UNWRITABLE
     if name:
-        return _TOOLCHAIN + b"/" + name.replace(b".", b"", 1)
-    return _TOOLCHAIN.ljust(len(path), b"/") if path else b""
+        return folder + b"/" + name.replace(b".", b"", 1)
+    return folder.ljust(len(path), b"/") if path else b""

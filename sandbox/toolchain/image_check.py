@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from pathlib import Path
 
+from sandbox.docker.container_spec import mount_read_only
 from sandbox.docker.engine import DockerEngine
 from sandbox.docker.retry import DockerEngineError
 from sandbox.toolchain.in_container.layout import BASH, BUSYBOX, GNU, verify_environment
@@ -23,6 +24,7 @@ done
 echo "libc $libc"
 {BASH} -c : && for tool in {" ".join(TOOL_NAMES)}; do "{GNU}/$tool" --version >/dev/null || exit; done &&
     uv --version >/dev/null && uvx pytest --version >/dev/null &&
+    uvx --from harbor-rewardkit rewardkit --help >/dev/null &&
     uv run python -c 'import ctypes, json, lzma, sqlite3, ssl; print("works")'
 """
 
@@ -54,7 +56,7 @@ async def check_image(engine: DockerEngine, toolchain: Path, image: str) -> Tool
             "PidsLimit": 64,
             "Memory": 512 << 20,
             "LogConfig": {"Type": "json-file", "Config": {"max-size": "1m"}},
-            "Mounts": [{"Type": "bind", "Source": str(toolchain), "Target": "/.sbx", "ReadOnly": True}],
+            "Mounts": [mount_read_only(toolchain, "/.sbx")],
         },
     }
     try:

@@ -77,7 +77,7 @@ def install_python(source: SourcePython, machine: str, patchelf: Path, verify: P
     for alias in ("python", "python3"):
         (home / "bin" / alias).symlink_to(program.name)
     modules = home / "lib" / f"python{source.short}"
-    shutil.copytree(source.standard_library, modules, symlinks=True, ignore=shutil.ignore_patterns(*_DROPPED))
+    copy_standard_library(source, modules)
     (modules / "site-packages").mkdir(exist_ok=True)
     (home / "lib" / f"python{source.short}" / "EXTERNALLY-MANAGED").write_text(
         "[externally-managed]\nError=This Python belongs to the sandbox's toolchain and is read-only.\n"
@@ -89,6 +89,11 @@ def install_python(source: SourcePython, machine: str, patchelf: Path, verify: P
     (verify / "openssl.cnf").touch()
     compile_modules(source, modules, f"{PYTHONS}/{name}/lib/python{source.short}")
     return name
+
+
+def copy_standard_library(source: SourcePython, folder: Path) -> None:
+    """Copy the standard library of ``source`` to a new folder, without tests, graphical parts and other packages."""
+    shutil.copytree(source.standard_library, folder, symlinks=True, ignore=shutil.ignore_patterns(*_DROPPED))
 
 
 def compile_modules(source: SourcePython, folder: Path, inside: str) -> None:

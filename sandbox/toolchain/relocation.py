@@ -18,14 +18,15 @@ from sandbox.toolchain import glibc_sealing
 from sandbox.toolchain.in_container.layout import VERIFY
 
 _LIBRARIES = f"{VERIFY}/lib"
-_LOADER = "ld.so"
-_LIBC = "libc.so.6"
-_LDD = re.compile(r"^\s*(?:\S+ => )?(/\S+) \(0x", re.MULTILINE)
+LOADER, LIBC = "ld.so", "libc.so.6"
+"""Names of a copied loader and C library."""
+LISTED_LIBRARY = re.compile(r"^\s*(?:\S+ => )?(/\S+) \(0x", re.MULTILINE)
+"""A library and its path in what ``ldd`` prints."""
 
 
 def relocate_program(program: Path, patchelf: Path) -> None:
     """Make a program use the loader and libraries that :func:`copy_libraries` copies."""
-    found = ("--set-interpreter", f"{_LIBRARIES}/{_LOADER}", "--force-rpath", "--set-rpath", _LIBRARIES)
+    found = ("--set-interpreter", f"{_LIBRARIES}/{LOADER}", "--force-rpath", "--set-rpath", _LIBRARIES)
     run_program((str(patchelf), *found, str(program)), f"make {program.name} relocatable")
 
 
@@ -43,13 +44,13 @@ def copy_libraries(originals: Sequence[Path], folder: Path, patchelf: Path) -> N
     )
     needed = _libraries(originals)
     folder.mkdir()
-    for library in needed | _loaded_later(needed):
+    for library in needed | find_later_libraries(needed):
         if library.name != loader.name:
             shutil.copy(library, folder / library.name)
             remove_rpath(folder / library.name, patchelf)
-    _rewrite(folder / _LIBC, glibc_sealing.LIBC_PATHS)
-    shutil.copy(loader, folder / _LOADER)
-    _rewrite(folder / _LOADER, glibc_sealing.LOADER_PATHS)
+    seal_library(folder / LIBC, glibc_sealing.LIBC_PATHS)
+    shutil.copy(loader, folder / LOADER)
+    seal_library(folder / LOADER, glibc_sealing.LOADER_PATHS)
 
 
 def _libraries(programs: Iterable[Path]) -> set[Path]:
@@ -58,15 +59,19 @@ def _libraries(programs: Iterable[Path]) -> set[Path]:
         listed = run_program(("ldd", str(program)), f"list the libraries of {program.name}")
         if "not found" in listed:
             raise UserError(f"{program} lacks libraries on this machine:\n{listed}")
-        found.update(Path(path) for path in _LDD.findall(listed))
+        found.update(Path(path) for path in LISTED_LIBRARY.findall(listed))
     return found
 
 
-def _loaded_later(needed: Iterable[Path]) -> set[Path]:
+def find_later_libraries(needed: Iterable[Path]) -> set[Path]:
     """Return the libraries that glibc loads when a thread ends early; otherwise they would come from the container."""
-    candidates = (each.with_name("libgcc_s.so.1") for each in needed if each.name == _LIBC)
+    candidates = (each.with_name("libgcc_s.so.1") for each in needed if each.name == LIBC)
     return {each for each in candidates if each.exists()}
 
 
-def _rewrite(library: Path, wanted: Sequence[glibc_sealing.GlibcPath]) -> None:
-    library.write_bytes(glibc_sealing.seal_program(library.name, library.read_bytes(), *wanted))
+def seal_library(
+    library: Path, wanted: Sequence[glibc_sealing.GlibcPath], folder: bytes = glibc_sealing.TOOLCHAIN
+) -> None:
+    """Seal a copied library in place; ``folder`` is where its paths will be."""
+    sealed = glibc_sealing.seal_program(library.name, library.read_bytes(), *wanted, folder=folder)
+    library.write_bytes(sealed)

@@ -1,4 +1,6 @@
-"""Installs longshore's own programs of the verify phase: an environment with pytest, and the shims. Blocking.
+"""Installs longshore's own programs of the verify phase: an environment with pytest and rewardkit, and the shims.
+
+Blocking.
 
 Both are read-only, so that nothing is installed while tests run, and nothing that an agent left (a project, an
 environment, a cache, a package of the image) takes part.
@@ -7,11 +9,19 @@ environment, a cache, a package of the image) takes part.
 from __future__ import annotations
 
 import zipfile
+from collections.abc import Iterable
 from importlib.resources import files
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
-from sandbox.toolchain.in_container.layout import ENVIRONMENT, IMPORTABLE_VARIABLE, PYTHONS, VERIFY
-from sandbox.toolchain.in_container.shim_rules import SHIMMED_PROGRAMS
+from sandbox.toolchain.in_container.layout import (
+    CANARIES_VARIABLE,
+    ENVIRONMENT,
+    IMAGE_CANARIES,
+    IMPORTABLE_VARIABLE,
+    PYTHONS,
+    VERIFY,
+)
+from sandbox.toolchain.in_container.shim_rules import PLAIN_PROGRAMS, SHIMMED_PROGRAMS
 from sandbox.toolchain.portable_python import SITE_CUSTOMIZE, SourcePython, compile_modules
 
 _COPIED = ("layout.py", "pins.py", "shim.py", "shim_rules.py")
@@ -27,13 +37,16 @@ include-system-site-packages = false
 version = {version}
 """
 """Settings of the environment; without the second line a user's own packages would be loaded."""
-_PYTEST_GUARD = "longshore_pytest_guard"
-"""Module name of :mod:`sandbox.toolchain.in_container.pytest_guard` in the environment."""
+_VERIFIER_PACKAGE = "longshore_verifier"
+"""Name of :mod:`sandbox.toolchain.in_container` in the environment, where tests may have a package ``sandbox``."""
+_CANARIES_MODULES = ("layout.py", "canary_proofs.py", "pytest_canaries.py")
+_VERIFIER_MODULES = (*_CANARIES_MODULES, "pytest_guard.py", "rewardkit_judges.py")
+_LITELLM = "litellm_stand_in.py"
 _PYTEST = f"""#!{ENVIRONMENT}/bin/python
 import os, sys
 from importlib.machinery import FileFinder, PathFinder, SourceFileLoader
-from pytest import console_main
-from {_PYTEST_GUARD} import erase_arguments, hide_test_ids
+from {_VERIFIER_PACKAGE}.pytest_canaries import run_pytest
+from {_VERIFIER_PACKAGE}.pytest_guard import erase_arguments, hide_test_ids
 
 class Above(FileFinder):
     def find_spec(self, name, target=None):
@@ -50,7 +63,9 @@ while "--ctrf" in words[:-1]:
 sys.argv[1:] = words
 erase_arguments()
 hide_test_ids()
-sys.exit(console_main())
+code = run_pytest()
+sys.stdout.flush()
+sys.exit(code)
 """
 """pytest looks for its settings before it knows this plugin's option: its value would be taken for the path of a test,
 and pytest would search their common folder, ``/``.
@@ -58,18 +73,44 @@ and pytest would search their common folder, ``/``.
 Tests that are a package have the parent folder, ``/``, first on their path. It is the agent's: a module is taken from
 there only if its name is one that the tests mean (that package, the working directory) and no other folder has it.
 """
+_REWARDKIT = f"""#!{ENVIRONMENT}/bin/python
+import sys
+from {_VERIFIER_PACKAGE}.rewardkit_judges import run_rewardkit
+sys.exit(run_rewardkit())
+"""
+_CANARIES_PLUGIN = "longshore_canaries"
+_CANARIES = f"""import os, sys
+if sys.version_info >= (3, 8):
+    try:
+        from {_VERIFIER_PACKAGE}.pytest_canaries import pytest_configure
+    except ImportError:
+        pass
+else:
+    os.environ.pop("{CANARIES_VARIABLE}", None)
+folder = "{IMAGE_CANARIES}"
+folders = [each for each in os.environ.pop("PYTHONPATH", folder).split(":") if each != folder]
+if folders:
+    os.environ["PYTHONPATH"] = ":".join(folders)
+sys.path[:] = [each for each in sys.path if each != folder]
+"""
+"""The plugin of an image's own pytest, whose tests do not see how it was found. Any version of Python can load it."""
+_CANARIES_METADATA = {
+    "METADATA": f"Metadata-Version: 2.1\nName: {_CANARIES_PLUGIN}\nVersion: 1\n",
+    "entry_points.txt": f"[pytest11]\n{_CANARIES_PLUGIN} = {_CANARIES_PLUGIN}\n",
+}
 
 
 def source_texts() -> list[str]:
     """Return every source text of these programs."""
-    copied = (source_text(name) for name in (*_COPIED, "pytest_guard.py"))
-    return [_SHIM, _PYTEST, _VENV, SITE_CUSTOMIZE, *copied]
+    copied = map(source_text, dict.fromkeys((*_COPIED, *_VERIFIER_MODULES, _LITELLM)))
+    return [_SHIM, _PYTEST, _REWARDKIT, _VENV, SITE_CUSTOMIZE, _CANARIES, *_CANARIES_METADATA.values(), *copied]
 
 
-def install_verifier_programs(source: SourcePython, name: str, verify: Path) -> None:
-    """Install the programs into ``verify``, around its Python ``name``."""
+def install_verifier_programs(source: SourcePython, name: str, verify: Path) -> list[Path]:
+    """Install the programs into ``verify``, around its Python ``name``. Returns compiled modules among them."""
     home = f"{PYTHONS}/{name}"
     _environment(verify, source, home)
+    install_image_canaries(verify / PurePosixPath(IMAGE_CANARIES).name)
     for package in _COPIED_PACKAGES:
         (verify / "shim-modules" / package).mkdir(parents=True)
         (verify / "shim-modules" / package / "__init__.py").touch()
@@ -77,8 +118,11 @@ def install_verifier_programs(source: SourcePython, name: str, verify: Path) -> 
         (verify / "shim-modules" / _COPIED_PACKAGES[-1] / each).write_text(source_text(each))
     compile_modules(source, verify / "shim-modules", f"{VERIFY}/shim-modules")
     python, folder = f"{home}/bin/python{source.short}", f"{VERIFY}/shim-modules"
-    for program in SHIMMED_PROGRAMS:
-        _program(verify / "shim" / program, _SHIM.format(python=python, folder=folder, name=program))
+    for name_of_folder, programs in (("shim", SHIMMED_PROGRAMS), ("plain", PLAIN_PROGRAMS)):
+        for program in programs:
+            text = _SHIM.format(python=python, folder=folder, name=program)
+            _program(verify / name_of_folder / program, text)
+    return sorted((verify / "env").rglob("*.so"))
 
 
 def _environment(verify: Path, source: SourcePython, home: str) -> None:
@@ -86,16 +130,35 @@ def _environment(verify: Path, source: SourcePython, home: str) -> None:
     made = verify / "env"
     packages = made / "lib" / f"python{source.short}" / "site-packages"
     packages.mkdir(parents=True)
-    for wheel in sorted((verify / "wheels").glob("*-none-any.whl")):
+    for wheel in sorted((verify / "wheels").glob("*.whl")):
         with zipfile.ZipFile(wheel) as archive:
             archive.extractall(packages)
-    (packages / f"{_PYTEST_GUARD}.py").write_text(source_text("pytest_guard.py"))
+    _verifier_package(packages, _VERIFIER_MODULES)
+    (packages / "litellm.py").write_text(source_text(_LITELLM))
     compile_modules(source, packages, f"{ENVIRONMENT}/{packages.relative_to(made)}")
     (made / "pyvenv.cfg").write_text(_VENV.format(home=home, version=source.version))
     for program in ("pytest", "py.test"):
         _program(made / "bin" / program, _PYTEST)
+    _program(made / "bin" / "rewardkit", _REWARDKIT)
     for alias in ("python", "python3", f"python{source.short}"):
         (made / "bin" / alias).symlink_to(f"{home}/bin/python{source.short}")
+
+
+def install_image_canaries(folder: Path) -> None:
+    """Install the plugin by which an image's own pytest runs canaries."""
+    metadata = folder / f"{_CANARIES_PLUGIN}-1.dist-info"
+    metadata.mkdir(parents=True)
+    for name, text in _CANARIES_METADATA.items():
+        (metadata / name).write_text(text)
+    (folder / f"{_CANARIES_PLUGIN}.py").write_text(_CANARIES)
+    _verifier_package(folder, _CANARIES_MODULES)
+
+
+def _verifier_package(folder: Path, modules: Iterable[str]) -> None:
+    (folder / _VERIFIER_PACKAGE).mkdir()
+    for name in modules:
+        renamed = source_text(name).replace(_COPIED_PACKAGES[-1].replace("/", "."), _VERIFIER_PACKAGE)
+        (folder / _VERIFIER_PACKAGE / name).write_text(renamed)
 
 
 def _program(path: Path, text: str) -> None:

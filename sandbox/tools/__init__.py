@@ -12,6 +12,7 @@ from typing import TypeAlias, cast
 from sandbox.errors import ShellBusy
 from sandbox.session.files import FileTooLarge
 from sandbox.tools import seta, shell_only
+from sandbox.tools.browser import BROWSER_TOOLS
 from sandbox.tools.code_interpreter import CODE_TOOL
 from sandbox.tools.keystrokes import KEYSTROKES_TOOL
 from sandbox.tools.tool import (
@@ -38,8 +39,15 @@ SETA = _set(seta.SHELL_EXEC, seta.SHELL_VIEW, seta.SHELL_WAIT, seta.SHELL_WRITE,
 OPENCLAW = _set(seta.SHELL_EXEC, seta.SHELL_VIEW, seta.SHELL_WRITE, seta.SHELL_WRITE_FILE)
 TERMINAL_BENCH = _set(KEYSTROKES_TOOL)
 CODE_INTERPRETER = _set(CODE_TOOL)
+BROWSER = _set(*BROWSER_TOOLS)
+"""The set of a browser, for agents without a shell."""
 SHELL_ONLY = _set(shell_only.SHELL_EXEC)
 """The set with one tool; a command that exceeds its time limit is killed."""
+
+
+def needs_browser(tools: Toolset) -> bool:
+    """Return whether a tool of the set uses a browser."""
+    return any(tools.get(name) is tool for name, tool in BROWSER.items())
 
 
 async def call_tool(context: ToolContext, name: str, arguments: object, tools: Toolset = SETA) -> ToolResult:
@@ -69,6 +77,7 @@ async def answer_tool_call(
 
 
 __all__ = [
+    "BROWSER",
     "CODE_INTERPRETER",
     "NO_OBJECT",
     "OPENCLAW",
@@ -86,4 +95,5 @@ __all__ = [
     "answer_tool_call",
     "call_tool",
     "describe_result",
+    "needs_browser",
 ]

@@ -19,6 +19,8 @@ from sandbox.session.slots import NoFreeSlotError
 from sandbox.session.terminal import PseudoTerminal
 from sandbox.tools.tool import ToolError
 
+NO_SESSION, NO_ACTIVE_SESSION = "No session '{}'", "No active session '{}'"
+"""Texts about a session that was never left to run in the background, or runs nothing, as SETA has them."""
 MOST_SHELLS = 8
 IDLE_S, START_S = 0.5, 5.0
 """Seconds of silence that end the wait for a background process's first output, and maximum seconds of that wait."""
@@ -32,11 +34,13 @@ class NamedSessions:
         self._session, self._chars = session, chars
         self._named = session.named_sessions
 
-    def find_session(self, name: str) -> NamedSession:
-        """Return a session. Raises ToolError if there is none of this name."""
-        if name not in self._named:
-            raise ToolError(f"no session '{name}': start one with shell_exec")
-        return self._used(self._named[name])
+    def find_session(self, name: str, otherwise: str = NO_SESSION) -> NamedSession:
+        """Return a session whose command was left to run.  Raises ToolError, with the text ``otherwise``, if there is
+        none of this name, which is also what SETA says of one that was killed."""
+        named = self._named.get(name)
+        if named is None or not named.in_background:
+            raise ToolError(otherwise.format(name))
+        return self._used(named)
 
     def idle_session(self, name: str) -> NamedSession:
         """Return the session for a new command. Raises ToolError while it runs another."""

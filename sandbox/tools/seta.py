@@ -1,17 +1,22 @@
 """SETA's six terminal tools with SETA's names, arguments and texts, so that agents trained there work here.
 
-The differences repair bugs there: output of a command that went to the background is kept, a kill kills, a script
-has finished when it has ended, and the hint names the maximum wait. A session keeps its directory and variables from
-command to command. https://github.com/camel-ai/seta
+The texts are those of seta_env/toolkits/terminal_toolkit_docker.py in https://github.com/camel-ai/seta-release; what is
+wrong with a call's arguments is said in words of our own.  These are repaired:
+
+- Output of a command that went to the background is kept, and what came before an input is shown, not thrown away.
+- A kill kills the processes; there it closes a socket, or nothing.
+- A script has finished when it has ended, and the hint names the maximum wait, which is 10 seconds there too.
+- A session keeps its directory and variables from command to command; a shell that had to begin anew says so.
+- A second command is refused while a session runs one; there the first is lost.
+- A file's missing folders are made, and a relative path begins at the working directory, not at the root.
 """
 
 from __future__ import annotations
 
-import posixpath
-
+from protocol.truncation import strip_escapes
 from sandbox.session.named_session import NamedSession
 from sandbox.session.shell import SandboxShell
-from sandbox.tools.named_sessions import IDLE_S, START_S, NamedSessions
+from sandbox.tools.named_sessions import IDLE_S, NO_ACTIVE_SESSION, START_S, NamedSessions
 from sandbox.tools.tool import (
     SHELL_RESTARTED,
     SandboxTool,
@@ -20,16 +25,24 @@ from sandbox.tools.tool import (
     ToolError,
     ToolParameter,
     ToolResult,
+    file_argument,
     flag_argument,
     seconds_argument,
-    shorten_output,
     text_argument,
+    truncate_output,
 )
 
 LONGEST_WAIT_S = 10.0
 WAIT_S = 5.0
-NO_OUTPUT = "[No new output]"
 COMPLETED_MARK = "\n[completed]"
+NO_LONGER_RUNNING = "Session is no longer running. Use shell_view to get final output."
+
+
+def show_output(output: str, chars: int, saved: str = "") -> str:
+    """Return output as SETA shows it: without escape sequences, with a line's end for each carriage return, and both
+    ends of long output with the path of the whole of it."""
+    text = strip_escapes(output).replace("\r\n", "\n").replace("\r", "\n")
+    return truncate_output(text, chars, saved)
 
 
 def _sessions(context: ToolContext) -> NamedSessions:
@@ -44,9 +57,10 @@ async def _exec(context: ToolContext, arguments: ToolArguments) -> ToolResult:
     named = sessions.idle_session(name)
     if not flag_argument(arguments, "block", default=True):
         process = await sessions.open_process(named, command)
+        named.in_background = True
         await process.wait_until_settled(IDLE_S, START_S)
         output = process.new_output()
-        first = shorten_output(output, context.output_chars, named.file) + ("" if process.running else COMPLETED_MARK)
+        first = show_output(output, context.output_chars, named.file)
         return ToolResult(describe_started(name, first), process.exit_code, raw=output)
     return await _run(context, sessions, named, command)
 
@@ -61,8 +75,9 @@ async def _run(context: ToolContext, sessions: NamedSessions, named: NamedSessio
         raise
     if ended:
         return _finished(context, shell)
+    named.in_background = True
     output = shell.new_output()
-    partial = shorten_output(output, context.output_chars, named.file)
+    partial = show_output(output, context.output_chars, named.file)
     return ToolResult(
         describe_still_running(named.name, context.command_timeout_s, partial), timed_out=True, raw=output
     )
@@ -70,12 +85,17 @@ async def _run(context: ToolContext, sessions: NamedSessions, named: NamedSessio
 
 def _finished(context: ToolContext, shell: SandboxShell, mark: str = "") -> ToolResult:
     done = shell.finish()
-    text = shorten_output(done.output, context.output_chars, done.saved)
-    notes = [SHELL_RESTARTED] if done.shell_restarted else []
+    text = show_output(done.output, context.output_chars, done.saved)
     if done.exit_code is None:
-        notes = ["Error: no process could be started: the sandbox's process limit is reached."]
-    whole = "\n".join([*([text] if text else []), *notes]) or ("" if mark else "(no output)")
-    return ToolResult((whole or NO_OUTPUT if mark else whole) + mark, done.exit_code, done.ms, raw=done.output)
+        text = add_line(text, "Error: no process could be started: the sandbox's process limit is reached.")
+    elif done.shell_restarted:
+        text = add_line(text, SHELL_RESTARTED)
+    return ToolResult(text + mark, done.exit_code, done.ms, raw=done.output)
+
+
+def add_line(text: str, line: str) -> str:
+    """Return ``text`` with another line at its end."""
+    return text + ("" if not text or text.endswith("\n") else "\n") + line
 
 
 def describe_started(name: str, first: str) -> str:
@@ -89,24 +109,39 @@ def describe_still_running(name: str, waited_s: float, partial: str) -> str:
         "You can use:\n"
         f"  - shell_view('{name}') - get current output\n"
         f"  - shell_wait('{name}', wait_seconds={LONGEST_WAIT_S:g}) - wait for completion\n"
-        f"  - shell_kill_process('{name}') - terminate\n\n"
-        f"[Partial output so far]:\n{partial}"
-    )
+        f"  - shell_kill_process('{name}') - terminate"
+    ) + (f"\n\n[Partial output so far]:\n{partial}" if partial else "")
 
 
-def _look(context: ToolContext, named: NamedSession) -> ToolResult:
-    """Return the session's new output and whether it has ended."""
+def describe_killed(name: str) -> str:
+    return f"Session '{name}' terminated."
+
+
+def describe_without_input(name: str) -> str:
+    return f"Error writing to session '{name}': it has no input; start its command with block=false to write to it."
+
+
+def describe_written(path: str) -> str:
+    return f"Content written to '{path}'."
+
+
+def describe_unwritten(path: str, error: OSError) -> str:
+    return f"Error writing to '{path}': {error.strerror or error}"
+
+
+def _look(context: ToolContext, named: NamedSession, mark: str = COMPLETED_MARK) -> ToolResult:
+    """Return the session's new output, and ``mark`` if it has ended."""
     shell = named.shell
     if shell is not None and shell.busy:
         if shell.has_result:
-            return _finished(context, shell, COMPLETED_MARK)
+            return _finished(context, shell, mark)
         output, done, code = shell.new_output(), "", None
     elif named.process is not None:
         output, code = named.process.new_output(), named.process.exit_code
-        done = "" if named.process.running else COMPLETED_MARK
+        done = "" if named.process.running else mark
     else:
-        output, done, code = shell.new_output() if shell is not None else "", COMPLETED_MARK, None
-    text = shorten_output(output, context.output_chars, named.file) or NO_OUTPUT
+        output, done, code = shell.new_output() if shell is not None else "", mark, None
+    text = show_output(output, context.output_chars, named.file)
     return ToolResult(text + done, code, raw=output)
 
 
@@ -117,45 +152,51 @@ async def _view(context: ToolContext, arguments: ToolArguments) -> ToolResult:
 async def _wait(context: ToolContext, arguments: ToolArguments) -> ToolResult:
     named = _sessions(context).find_session(text_argument(arguments, "id"))
     seconds = seconds_argument(arguments, "wait_seconds", WAIT_S, LONGEST_WAIT_S)
-    if (running := named.running) is not None:
-        await running.wait_until_ended(seconds)
-    return _look(context, named)
+    running = named.running
+    if running is None or (isinstance(running, SandboxShell) and running.has_result):
+        return ToolResult(NO_LONGER_RUNNING)
+    await running.wait_until_ended(seconds)
+    return _look(context, named, mark="")
 
 
 async def _write(context: ToolContext, arguments: ToolArguments) -> ToolResult:
     name, text = text_argument(arguments, "id"), text_argument(arguments, "command")
-    named = _sessions(context).find_session(name)
+    named = _sessions(context).find_session(name, NO_ACTIVE_SESSION)
     process = named.running
     if process is None:
-        raise ToolError(f"session '{name}' is not running")
+        raise ToolError(NO_ACTIVE_SESSION.format(name))
     if isinstance(process, SandboxShell):
-        raise ToolError(f"session '{name}' has no input: start its command with block=false to write to it")
+        return ToolResult(describe_without_input(name))
     await process.send_bytes(text.encode(errors="surrogateescape") + b"\n")
     await process.wait_until_settled(IDLE_S, START_S)
-    return _look(context, named)
+    return _look(context, named, mark="")
 
 
 async def _kill(context: ToolContext, arguments: ToolArguments) -> ToolResult:
     name = text_argument(arguments, "id")
-    named = _sessions(context).find_session(name)
+    named = _sessions(context).find_session(name, NO_ACTIVE_SESSION)
     process = named.running
     if process is None:
-        return ToolResult(f"Session '{name}' is not running.")
+        raise ToolError(NO_ACTIVE_SESSION.format(name))
     if isinstance(process, SandboxShell):
         await process.interrupt()
         process.release()
     else:
         await process.kill()
-    return ToolResult(f"Process in session '{name}' has been terminated.")
+    named.in_background = False
+    return ToolResult(describe_killed(name))
 
 
 async def _write_file(context: ToolContext, arguments: ToolArguments) -> ToolResult:
     content, path = text_argument(arguments, "content"), text_argument(arguments, "file_path")
-    if not path.strip() or path.endswith("/"):
-        raise ToolError("argument 'file_path' names no file")
-    whole = posixpath.join(context.session.workdir, path)
-    await context.session.write_files({whole: content.encode(errors="surrogateescape")})
-    return ToolResult(f"Content successfully written to '{path}'.")
+    session = context.session
+    home = await session.home() if path.startswith("~") else ""
+    whole = file_argument(arguments, "file_path", session.workdir, home)
+    try:
+        await session.write_files({whole: content.encode(errors="surrogateescape")})
+    except OSError as error:
+        return ToolResult(describe_unwritten(path, error))
+    return ToolResult(describe_written(path))
 
 
 _ID = ToolParameter("id", "string", "Name of the session.")

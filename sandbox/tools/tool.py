@@ -6,11 +6,13 @@ Errors are text too: the agent reads them and continues. Only the loss of the sa
 from __future__ import annotations
 
 import math
+import posixpath
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 from protocol.truncation import strip_escapes, truncate_middle
+from sandbox.browser.browser import SandboxBrowser
 from sandbox.session.sandbox_session import SandboxSession
 from sandbox.session.shell import CommandResult
 
@@ -37,6 +39,9 @@ class ToolResult:
     """The command was killed at its time limit, or continued in the background."""
     raw: str = field(default="", repr=False)
     """Output for people, which is not shortened to the agent's limit."""
+    picture: bytes | None = field(default=None, repr=False)
+    """What a browser shows after the action, as a JPEG for people.  It has at most
+    :data:`protocol.run_directory.page_pictures.PICTURE_BYTES`."""
 
 
 class ToolTarget(Protocol):
@@ -73,6 +78,8 @@ class PortableToolContext:
 class ToolContext(PortableToolContext):
     session: SandboxSession
     """A session of this process's pool."""
+    browser: SandboxBrowser | None = None
+    """The browser that runs in it, if the agent has one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +130,22 @@ def text_argument(arguments: ToolArguments, name: str, default: str | None = Non
     return value
 
 
+def file_argument(arguments: ToolArguments, name: str, workdir: str, home: str = "") -> str:
+    """Return an argument that names a file as an absolute path: relative to ``workdir``, or with ``~`` for ``home``.
+
+    Raises ToolError for anything else that a shell would replace: as it stands it would be a strange name.
+    """
+    path = text_argument(arguments, name)
+    if not path.strip() or path.endswith("/"):
+        raise ToolError(f"argument '{name}' names no file")
+    first, _, rest = path.partition("/")
+    if first == "~" and home and rest.strip("/"):
+        return posixpath.join(home, rest.lstrip("/"))
+    if first.startswith(("~", "$")):
+        raise ToolError(f"argument '{name}' begins with '{first}', which only a shell replaces: give the absolute path")
+    return posixpath.join(workdir, path)
+
+
 def seconds_argument(arguments: ToolArguments, name: str, default: float, most: float) -> float:
     """Return a number of seconds within 0 and ``most``.  Raises ToolError."""
     value = arguments.get(name, default)
@@ -146,8 +169,14 @@ def flag_argument(arguments: ToolArguments, name: str, *, default: bool) -> bool
 def shorten_output(output: str, chars: int, saved: str = "") -> str:
     """Return output as an agent sees it: without escape sequences, both ends of long output, and the path of the
     rest."""
-    note = f"Output truncated. Full output saved at: {saved}" if saved else "Output truncated"
-    return truncate_middle(strip_escapes(output).rstrip("\n"), chars, note)
+    return truncate_output(strip_escapes(output).rstrip("\n"), chars, saved)
+
+
+def truncate_output(text: str, chars: int, saved: str = "") -> str:
+    """Return both ends of a long text, and the path of the whole of it."""
+    return truncate_middle(
+        text, chars, f"Output truncated. Full output saved at: {saved}" if saved else "Output truncated"
+    )
 
 
 SHELL_RESTARTED = "The shell was restarted in the same directory; variables are lost."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import NamedTuple, TypedDict
@@ -17,6 +18,9 @@ from sandbox.validation.task_warnings import find_task_warnings
 
 _NAMED = 3
 """Maximum number of tasks that are named for one note."""
+
+_LEAST_WIDTH = 20
+"""Minimum number of characters of a wrapped text in a line."""
 
 Say = Callable[[str], None]
 CommandOutcome = tuple[int, dict[str, object]]
@@ -75,8 +79,8 @@ def _notes(task: Task) -> list[TaskNote]:
     ]
     if services := ", ".join(each.name for each in task.services):
         notes.append(TaskNote(task=task.id, kind="live", what=f"its tests need running services: {services}"))
-    if live := describe_live_answer(task):
-        notes.append(TaskNote(task=task.id, kind="live", what=live))
+    live = dict.fromkeys(describe_live_answer(step) for step in task.in_steps)
+    notes += [TaskNote(task=task.id, kind="live", what=what) for what in live if what]
     return notes + [TaskNote(task=task.id, kind="warning", what=what) for what in find_task_warnings(task)]
 
 
@@ -91,12 +95,18 @@ def _line(proof: TaskProof) -> str:
     return f"{proof.verdict} {proof.task}: {'; '.join(filter(None, (scores, proof.why)))}"
 
 
-def report_dataset(found: Dataset, say: Say) -> CommandOutcome:
-    """Report the numbers of a data set as one table."""
+def report_dataset(found: Dataset, say: Say, width: int) -> CommandOutcome:
+    """Report the numbers of a data set as one table, wrapped to ``width`` characters."""
     report = build_report(found)
-    for line in align_columns(report_rows(report), text_columns=2) if report.usable or report.unusable else ():
-        say(line)
-    say(f"{report.usable:,} tasks can be used, {report.unusable:,} cannot: longshore tasks validate names each problem")
+    rows = report_rows(report)
+    columns = align_columns([row[:2] for row in rows]) if rows else []
+    for numbers, (*_, what) in zip(columns, rows, strict=True):
+        indent = f"{numbers}  "
+        room = max(width - len(indent), _LEAST_WIDTH)
+        say(indent + f"\n{' ' * len(indent)}".join(textwrap.wrap(what, room, break_on_hyphens=False)))
+    offline = f"{report.usable_offline:,} of them without a network"
+    unusable = f"{report.unusable:,} cannot: longshore tasks validate names each problem"
+    say(f"{report.usable:,} tasks can be used, {offline}; {unusable}")
     return 1 if found.problems else 0, asdict(report)
 
 
@@ -133,7 +143,7 @@ class TaskRow(NamedTuple):
 def _task_row(task: Task) -> TaskRow:
     services = [service.name for service in task.services]
     image = "built" if task.build else task.image or "base"
-    return TaskRow(task.id, task.family, image, services, len(task.expected_tests))
+    return TaskRow(task.id, task.family, image, services, sum(len(step.expected_tests) for step in task.in_steps))
 
 
 def _named(found: Dataset) -> list[dict[str, str]]:

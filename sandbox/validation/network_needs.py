@@ -2,7 +2,7 @@
 
 It is read from scripts, so it is a guess in both directions; ``validate --run`` is the proof. What the toolchain
 provides is not a need (:mod:`sandbox.toolchain.in_container.shim_rules`): uv and its installer, pytest and its CTRF
-plugin, curl, wget and certificates.  Pure.
+plugin, rewardkit without judges, curl, wget and certificates.  Pure.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from sandbox.tasks.container_files import dockerfile
-from sandbox.tasks.task import ImageBuild, NetworkMode, Task
-from sandbox.validation.network_requests import LOCAL_ADDRESS, find_network_requests
+from sandbox.tasks.task import STEP_SETUP, ImageBuild, NetworkMode, Task
+from sandbox.toolchain.in_container.rewardkit_judges import find_judges
+from sandbox.toolchain.in_container.shim_rules import REWARDKIT
+from sandbox.validation.network_requests import LOCAL_ADDRESS, find_network_requests, find_script_dependencies
 
 
 class TaskPhase(StrEnum):
@@ -46,10 +48,19 @@ def find_network_needs(task: Task) -> tuple[NetworkNeed, ...]:
             for each in dockerfile.read_statements(text)
             if each.instruction.name in {"RUN", "ADD"}
         ]
-    scripts += [(TaskPhase.SETUP, task.setup), (TaskPhase.ORACLE, task.solution), (TaskPhase.VERIFY, task.run_tests)]
-    scripts += [(TaskPhase.VERIFY, _text(data)) for path, data in task.tests.items() if path.endswith(".sh")]
+    scripts += [(TaskPhase.SETUP, task.setup)]
+    scripts += [(TaskPhase.SETUP, _text(step.files.get(STEP_SETUP, b""))) for step in task.steps]
+    for step in task.in_steps:
+        scripts += [(TaskPhase.ORACLE, step.solution), (TaskPhase.VERIFY, step.run_tests)]
+        scripts += [(TaskPhase.VERIFY, _text(data)) for path, data in step.tests.items() if path.endswith(".sh")]
     needs = [NetworkNeed(phase, what[:_SHOWN]) for phase, text in scripts for what in find_network_requests(text)]
-    needs += [NetworkNeed(TaskPhase.VERIFY, what[:_SHOWN]) for what in _addresses(task)]
+    for step in task.in_steps:
+        found = [
+            *_addresses(step),
+            *_judges(step),
+            *(each for text in _run_by_uv(step) for each in find_script_dependencies(text)),
+        ]
+        needs += [NetworkNeed(TaskPhase.VERIFY, what[:_SHOWN]) for what in found]
     return tuple(dict.fromkeys(needs))
 
 
@@ -79,6 +90,16 @@ def _text(data: bytes) -> str:
 def verifier_texts(task: Task) -> list[str]:
     """Return the scripts and Python files of the tests."""
     return [task.run_tests, *(_text(data) for path, data in task.tests.items() if path.endswith((".py", ".sh")))]
+
+
+def _run_by_uv(task: Task) -> list[str]:
+    return verifier_texts(task) if "uv run" in task.run_tests else []
+
+
+def _judges(task: Task) -> Iterator[str]:
+    """Yield the judges of rewardkit that the tests ask."""
+    if any(REWARDKIT in text for text in verifier_texts(task)):
+        yield from (f"{REWARDKIT}'s judge of {path}" for path in find_judges(task.tests))
 
 
 def _addresses(task: Task) -> Iterator[str]:

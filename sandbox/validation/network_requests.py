@@ -13,6 +13,8 @@ from sandbox.toolchain.in_container.shim_rules import APT_TOOLS, has_debian_pack
 LOCAL_ADDRESS = re.compile(r"\b(?:localhost|127\.0\.0\.1|0\.0\.0\.0)(?::(\d{2,5}))?\b")
 """Matches an address of this machine and its port."""
 
+_SCRIPT_METADATA = re.compile(r"^# /// script$(?P<text>(?:\n#.*)+?)\n# ///$", re.MULTILINE)
+_DEPENDENCIES = re.compile(r"\bdependencies\s*=\s*\[(?P<names>[^\]]*)\]")
 _REST = r"\b(?P<rest>[^\n;&|]*)"
 _REDIRECTION = re.compile(r"(?<!\S)(?:(?:\d*|&)>>?\s*(?:&\s*\d|[^\s;&|(]+)|\d*<\s*[^\s;&|<(]+)")
 _PACKAGES = re.compile(
@@ -57,6 +59,15 @@ def find_network_requests(script: str) -> Iterator[str]:
         yield from _run(" ".join(found["tool"].split()), found["rest"].split())
     for found in _FETCHERS.finditer(_filled_in(text)):
         yield from _fetched(found["tool"], found["rest"])
+
+
+def find_script_dependencies(text: str) -> Iterator[str]:
+    """Yield the packages that ``uv run`` would install for the Python scripts in ``text``, by their inline metadata."""
+    for block in _SCRIPT_METADATA.finditer(text):
+        for found in _DEPENDENCIES.finditer(block["text"].replace("\n#", "\n")):
+            for package in re.findall(r"[\"']([^\"']+)[\"']", found["names"]):
+                if not has_python_package(package):
+                    yield f"uv run -w {_name(package)}"
 
 
 def _filled_in(text: str) -> str:

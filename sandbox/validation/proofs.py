@@ -7,25 +7,28 @@ it is graded.  One task's failure never ends another's proof.
 
 from __future__ import annotations
 
-import asyncio
 import re
 import shlex
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import NamedTuple
 
 from protocol.errors import InfraError, UserError
 from sandbox.errors import SandboxDestroyed, TaskFault
 from sandbox.grading.grade_result import GradeResult
 from sandbox.grading.grader import grade_sandbox
 from sandbox.grading.math_answer import is_right_answer
+from sandbox.grading.steps import StepsGrade, task_reward
 from sandbox.pool.sandbox_pool import SandboxPool
 from sandbox.session.sandbox_session import SandboxSession
 from sandbox.tasks.problems import find_broken_rules
 from sandbox.tasks.task import GradingLevel, Task
+from sandbox.validation.bounded import carry_out
 from sandbox.validation.live_answers import WHAT_TO_WRITE
 from sandbox.validation.network_needs import find_unmet_needs
+from sandbox.validation.web_oracle import has_web_oracle, run_web_oracle
 
 _SOLVE = "/solution/solve.sh"
 _OTHER_INTERPRETER = re.compile(r"#!(?!.*\b(?:ba)?sh\b)")
@@ -72,6 +75,18 @@ class ProofEnvironment:
     """Grades the sandbox's content, at the task's level."""
 
 
+AgentAction = Callable[[SandboxSession, Task], Awaitable[str]]
+"""Acts in a step; returns what went wrong, or an empty text."""
+
+
+class TaskAttempt(NamedTuple):
+    """One attempt at a whole task."""
+
+    grade: GradeResult
+    problem: str
+    """What first went wrong with what the agent did; empty if nothing did."""
+
+
 def pool_proof_environment(pool: SandboxPool) -> ProofEnvironment:
     """Return an environment of a pool's sandboxes, graded at the task's level."""
     return ProofEnvironment(pool.acquire, grade_sandbox)
@@ -85,30 +100,17 @@ async def prove_tasks(
 ) -> list[TaskProof]:
     """Try every task, ``at_once`` of them at a time. Returns the proofs in the order of ``tasks``; ``on_proof`` gets
     each when it ends."""
-    room = asyncio.Semaphore(at_once)
-
-    async def one(task: Task) -> TaskProof:
-        async with room:
-            proof = await _prove(task, environment)
-        on_proof(proof)
-        return proof
-
-    async with asyncio.TaskGroup() as group:
-        running = [group.create_task(one(task)) for task in tasks]
-    return [each.result() for each in running]
+    return await carry_out(tasks, lambda task: _prove(task, environment), at_once, on_proof)
 
 
 async def _prove(task: Task, environment: ProofEnvironment) -> TaskProof:
     if task.answer:
         return _prove_answer(task)
-    if not task.run_tests or not task.solution:
-        return TaskProof(task.id, ProofVerdict.SKIPPED, "it has no tests" if not task.run_tests else "it has no oracle")
+    if not task.gradable or not task.has_oracle:
+        return TaskProof(task.id, ProofVerdict.SKIPPED, "it has no oracle" if task.gradable else "it has no tests")
     try:
-        async with environment.acquire(task) as session:
-            noop = await environment.grade(session, task)
-        async with environment.acquire(task) as session:
-            problem = await run_oracle(session, task)
-            oracle = await environment.grade(session, task)
+        noop, _ = await attempt_task(task, environment)
+        oracle, problem = await attempt_task(task, environment, run_oracle)
         only_live = not oracle.all_passed and await _passes_live(task, environment)
         foils = {name: await _foiled(task, script, environment) for name, script in task.foils.items()}
     except UserError as error:
@@ -133,15 +135,34 @@ async def _prove(task: Task, environment: ProofEnvironment) -> TaskProof:
     return TaskProof(task.id, verdict, why, task_reward(task, oracle), task_reward(task, noop), foils)
 
 
+async def attempt_task(task: Task, environment: ProofEnvironment, act: AgentAction | None = None) -> TaskAttempt:
+    """Play the steps of a task in a sandbox of its own; without ``act`` nothing is done in any of them.
+
+    Raises what its sandbox and its grading raise."""
+    grades, problem = StepsGrade(task), ""
+    async with environment.acquire(task) as session:
+        while (step := grades.next_step) is not None:
+            try:
+                if step.steps:
+                    await session.begin_step(step)
+            except (TaskFault, OSError) as error:
+                if not grades.played:
+                    raise
+                grades = grades.with_failed_start(str(error))
+                break
+            if act and (wrong := await act(session, step)):
+                problem = problem or wrong
+            grades = grades.with_step(await environment.grade(session, step))
+    return TaskAttempt(grades.total, problem)
+
+
 async def _passes_live(task: Task, environment: ProofEnvironment) -> bool:
     """Return whether the oracle passes if it is graded beside what it leaves running."""
     live = replace(task, grading=GradingLevel.LIVE)
     if task.grading is GradingLevel.LIVE or any(find_broken_rules(live)):
         return False
     try:
-        async with environment.acquire(live) as session:
-            await run_oracle(session, live)
-            return (await environment.grade(session, live)).all_passed
+        return (await attempt_task(live, environment, run_oracle))[0].all_passed
     except (UserError, InfraError, SandboxDestroyed, TimeoutError, OSError):
         return False
 
@@ -149,12 +170,10 @@ async def _passes_live(task: Task, environment: ProofEnvironment) -> bool:
 async def _foiled(task: Task, script: str, environment: ProofEnvironment) -> float:
     """Return a foil's score, tried without the oracle's files. One that destroys its sandbox scores 0."""
     attempt = replace(task, solution=script, solution_files={})
-    async with environment.acquire(task) as session:
-        try:
-            await run_oracle(session, attempt)
-            graded = await environment.grade(session, task)
-        except SandboxDestroyed:
-            return 0.0
+    try:
+        graded, _ = await attempt_task(attempt, environment, run_oracle)
+    except SandboxDestroyed:
+        return 0.0
     return 1.0 if graded.all_passed else task_reward(task, graded)
 
 
@@ -166,26 +185,17 @@ def _prove_answer(task: Task) -> TaskProof:
     return TaskProof(task.id, ProofVerdict.ORACLE_FAILS, why, 0.0, 0.0)
 
 
-def task_reward(task: Task, graded: GradeResult) -> float:
-    """Return the score by the task's own rule.
-
-    The rule is its reward file if it has one and no test contradicts it, else its weights; otherwise only a full pass
-    counts.
-    """
-    if graded.reward is not None and (graded.reward < 1 or graded.all_passed):
-        return graded.reward
-    return graded.score if task.weights else float(graded.all_passed)
-
-
 async def run_oracle(session: SandboxSession, task: Task) -> str:
-    """Run the oracle like an agent's commands. Returns why it failed, or an empty text."""
+    """Run the oracle like an agent's commands, or in a browser. Returns why it failed, or an empty text."""
+    if has_web_oracle(task):
+        return await run_web_oracle(session, task)
     files = {f"/solution/{path}": data for path, data in task.solution_files.items()}
     await session.write_files({**files, _SOLVE: task.solution.encode()}, mode=0o755, as_root=True)
     shell = f"if [ -x /bin/bash ]; then bash {_SOLVE}; else sh {_SOLVE}; fi"
     if _OTHER_INTERPRETER.match(task.solution):
         shell = _SOLVE
     exports = "".join(f"export {name}={shlex.quote(value)}; " for name, value in task.solution_env.items())
-    done = await session.run(f"cd {shlex.quote(task.workdir)} && ({exports}{shell})", task.agent_timeout_s)
+    done = await session.run(f"({exports}{shell})", task.agent_timeout_s)
     if done.timed_out:
         return f"the solution exceeded its limit of {task.agent_timeout_s:g} s"
     return f"the solution exited with {done.exit_code}" if done.exit_code else ""

@@ -5,41 +5,60 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from sandbox.egress_proxy.rules import explain_unreachable
-from sandbox.grading.isolation.decision import find_isolation_risk
+from sandbox.grading.canary_conflicts import find_canary_conflict
+from sandbox.grading.isolation.decision import calls_plain_programs, find_isolation_risk
 from sandbox.grading.isolation.environment import withheld_variables
+from sandbox.grading.isolation.python_tests import ExposureKind, find_python_exposures
 from sandbox.grading.isolation.unprivileged_programs import START_STOP_DAEMON
 from sandbox.tasks.container_files import dockerfile
+from sandbox.tasks.container_files.host_folders import HOST_FOLDERS
 from sandbox.tasks.expected_tests import find_expected_tests
+from sandbox.tasks.file_tree import is_within
 from sandbox.tasks.formats.code_rows import find_missing_modules, find_uncrossable_usage
 from sandbox.tasks.task import GradingLevel, ImageBuild, Task
+from sandbox.toolchain.in_container.pins import PYTHON
+from sandbox.toolchain.in_container.shim_rules import runs_on_newer_python
 from sandbox.validation.network_needs import image_builds, verifier_texts
 
 _TEST_FILE = re.compile(r"(?:\$TEST_DIR|\$\{TEST_DIR[^}]*\}|(?<![\w./-])/tests)\"?/([\w./-]+\.py)\b")
 
+_OTHER_PYTHON = re.compile(r"\buvx?\b[^\n;&|]*?\s(?:-p|--python)[ =]([\w.@]+)")
 _MOST_SHOWN = 60
 _STARTS_AS = re.compile(rf"\b{START_STOP_DAEMON}\b|\buser\s*=\s*[1-9]")
-_UNSAID = Task("", "").workdir
+_EXPOSURES = {
+    ExposureKind.IMPORTED: (
+        "its tests run code that may be the agent's in their own process ({}): canaries show whether it falsifies "
+        "all outcomes, not whether it falsifies those of some tests, or its values claim to equal all: start a program "
+        "with user=65534 and compare what it prints"
+    ),
+    ExposureKind.STARTED: (
+        "its tests start programs as their own user, who can read what they expect ({}): start them by subprocess "
+        "with user=65534"
+    ),
+}
 
 
 def find_task_warnings(task: Task) -> Iterator[str]:
     """Yield one sentence for each warning."""
     yield from _image_warnings(task)
-    yield from (
-        f"its allowed_hosts name {host}, {why}"
-        for host in task.network.allowed_hosts
-        if (why := explain_unreachable(host))
-    )
     if task.metadata.get("run_tests_in_same_shell") == "true":
         yield "its tests require the agent's own shell, but get a fresh one"
-    if not task.solution and not task.answer:
+    if not task.has_oracle:
         yield "it has no oracle"
     if not task.gradable:
         yield "it has no tests: it cannot be graded"
+    for step in task.in_steps:
+        where = f"step {step.step_name}: " if step.steps else ""
+        yield from (f"{where}{what}" for what in _grading_warnings(step))
+
+
+def _grading_warnings(task: Task) -> Iterator[str]:
     if "\r\n" in task.run_tests:
         yield "its test script's lines end in CR LF, which no shell accepts: convert it with dos2unix"
     if absent := sorted(_named_tests(task) - task.tests.keys()):
         yield f"its tests name {', '.join(absent)}, which is not among them"
+    for version in sorted({each for each in _OTHER_PYTHON.findall(task.run_tests) if runs_on_newer_python(each)}):
+        yield f"its tests ask for Python {version} and run on the toolchain's {PYTHON}"
     if idle := sorted(_idle_weights(task)):
         yield f"its weights name {', '.join(idle)}, which is not a test of test_outputs.py"
     yield from find_uncrossable_usage(task)
@@ -54,7 +73,7 @@ def find_task_warnings(task: Task) -> Iterator[str]:
 
 def _isolation_warnings(task: Task) -> Iterator[str]:
     """Yield what an agent can do to the programs that run the tests, or through those that they start."""
-    why = find_isolation_risk(task.run_tests, task.tests)
+    why = find_isolation_risk(task.run_tests, task.tests, plain=not _withheld(task))
     if why is not None and why.instead:
         yield f"its tests do not isolate the agent's program, because of {_short(why.what)}: {why.instead}"
     elif why is not None and not (_graded_in_a_clean_image(task) or task.grading is GradingLevel.LIVE):
@@ -62,6 +81,11 @@ def _isolation_warnings(task: Task) -> Iterator[str]:
             "its tests run on programs of the image, which an agent can have replaced, "
             f"because of {_short(why.what)} in its script: grade it at `artifacts`"
         )
+    elif why is None and calls_plain_programs(task.run_tests, task.tests):
+        yield "its script starts the image's pytest, but the toolchain's runs its tests (docs/grading.md)"
+    yield from _exposure_warnings(task)
+    if conflict := find_canary_conflict(task):
+        yield f"its tests run without canaries, because of {_short(conflict)} (docs/grading.md)"
     if any(map(_STARTS_AS.search, verifier_texts(task))):
         if task.grading is GradingLevel.LIVE:
             yield "its tests start programs as another user, by which live processes can see them (docs/grading.md)"
@@ -74,14 +98,21 @@ def _isolation_warnings(task: Task) -> Iterator[str]:
         yield f"its tests run on the toolchain's programs, which do not get {', '.join(absent)} from its environment"
 
 
+def _exposure_warnings(task: Task) -> Iterator[str]:
+    """Yield what code of the agent could do in the tests' process, or as their user."""
+    found = list(find_python_exposures(task.tests))
+    for kind, harm in _EXPOSURES.items():
+        if places := [each for each in found if each.kind is kind]:
+            first, more = places[0], f" and {len(places) - 1} more" if len(places) > 1 else ""
+            yield harm.format(f"{_short(first.what)} in {first.file}:{first.line}{more}")
+
+
 def _image_warnings(task: Task) -> Iterator[str]:
     for build in image_builds(task):
-        parsed = _parsed(build)
-        for path in dockerfile.copied_sources(parsed):
-            if path.split("/")[0] in {"tests", "solution.sh", "solution.yaml", "solution", "run-tests.sh"}:
-                yield f"its image contains {path}, which the agent can read"
-    if task.build and task.workdir == _UNSAID and not _workdir(task.build):
-        yield f"its Dockerfile names no working directory: its shell starts in {_UNSAID}"
+        mounted = (path.removeprefix(f"{HOST_FOLDERS}/") for path in build.files if is_within(path, [HOST_FOLDERS]))
+        names = {path.split("/")[0] for path in (*dockerfile.copied_sources(_parsed(build)), *mounted)}
+        for name in sorted(names & {"tests", "solution.sh", "solution.yaml", "solution", "run-tests.sh"}):
+            yield f"its image contains {name}, which the agent can read"
 
 
 def _withheld(task: Task) -> frozenset[str]:
@@ -89,10 +120,6 @@ def _withheld(task: Task) -> frozenset[str]:
     build = task.build
     image = dockerfile.find_environment(_parsed(build), build.args, build.target) if build else {}
     return withheld_variables({**image, **task.env, **task.test_env})
-
-
-def _workdir(build: ImageBuild) -> str | None:
-    return dockerfile.find_workdir(_parsed(build), build.args, build.target)
 
 
 def _parsed(build: ImageBuild) -> list[dockerfile.DockerfileInstruction]:

@@ -12,7 +12,8 @@ from pathlib import Path
 from launch.cli import VERBS
 
 ROOT = Path(__file__).parents[2]
-PAGES = (*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md", ROOT / "sandbox/datasets/longshore_bench/README.md")
+_SETS = tuple(ROOT / f"sandbox/datasets/{name}/README.md" for name in ("longshore_bench", "longshore_swe"))
+PAGES = (*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md", *_SETS)
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _INDENTED = re.compile(r"(?:^ {4}.*\n)(?:(?:^ {4}.*|^)\n)*", re.MULTILINE)
 _COMMENT = re.compile(r"(?:^|\s)#(?=\s)(.*)$")

@@ -36,6 +36,7 @@ COMMANDS = (
     "launch.replay RUN",
     "launch.evaluation.compare A B",
     "launch.export RUN",
+    "launch.data get http://BUCKET",
     "launch.sft",
     "launch.monitor RUN",
     "launch.doctor",
@@ -76,6 +77,7 @@ def test_a_mistyped_option_prints_one_json_object_and_one_line(command: str, cap
         "launch.plan --from /nowhere --scenario small",
         "launch.evaluation.compare /nowhere /neither",
         "launch.export /nowhere",
+        "launch.data get nowhere",
         "launch.replay /nowhere/train-g000000-s00",
         "launch.replay /nowhere/at/all/0",
         "launch.sft --data /nowhere.jsonl",
@@ -249,6 +251,12 @@ def unread() -> Generator[int]:
     os.close(writer)
 
 
+def write_empty_task(folder: Path) -> None:
+    """Write a task of which there is something to say."""
+    (folder / "task").mkdir()
+    (folder / "task" / "task.toml").touch()
+
+
 @pytest.mark.first_case
 @pytest.mark.parametrize("buffered", [True, False], ids=["buffered", "at once"])
 @pytest.mark.parametrize("both", [False, True], ids=["output", "errors too"])
@@ -257,7 +265,7 @@ def test_a_command_with_closed_output_ends_without_a_traceback(
     tmp_path: Path, unread: int, command: str, both: bool, buffered: bool
 ) -> None:
     """``longshore … | head`` would end in a traceback."""
-    (tmp_path / "task").mkdir()
+    write_empty_task(tmp_path)
     where = unread if both else subprocess.PIPE
     env = BUFFERED if buffered else BUFFERED | {"PYTHONUNBUFFERED": "1"}
     line = [sys.executable, "-m", "sandbox.tasks", *command.split(), str(tmp_path)]
@@ -309,7 +317,7 @@ def test_a_broken_pipe_elsewhere_keeps_its_traceback() -> None:
 
 @pytest.mark.parametrize("command", ["validate", "validate --json"])
 def test_a_full_disk_under_standard_output_is_one_error(tmp_path: Path, command: str) -> None:
-    (tmp_path / "task").mkdir()
+    write_empty_task(tmp_path)
     line = [sys.executable, "-m", "sandbox.tasks", *command.split(), str(tmp_path)]
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(line, stdout=full, stderr=subprocess.PIPE, text=True, env=BUFFERED, check=False)

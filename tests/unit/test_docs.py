@@ -47,6 +47,7 @@ SMALLER = {
     "launch.bench training-modes": "launch/bench/test_bench_training_modes.py",
     "launch.bench chaos": "launch/bench/test_bench_chaos.py",
     "launch.bench engine": "launch/bench/test_bench_engine.py",
+    "launch.bench grading": "launch/bench/test_bench_grading.py",
     "launch.bench learner": "launch/bench/test_bench_learner.py",
     "launch.bench monitor": "launch/bench/test_bench_monitor.py",
     "launch.bench recipes": "launch/run/test_run_recipes.py",

@@ -78,7 +78,7 @@ class EchoTerminal:
     async def call(self, name: str, arguments: dict[str, object], on_output: object) -> ToolCallResult:
         return ToolCallResult(f"{name} {arguments['command']}", "", 0, 1.0)
 
-    async def grade(self) -> EpisodeGrade:
+    async def grade(self, last_reply: str) -> EpisodeGrade:
         return EpisodeGrade((), 1.0, True, 1.0)
 
 

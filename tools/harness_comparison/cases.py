@@ -32,7 +32,7 @@ def passes_if(condition: str) -> str:
     return f"#!/bin/bash\nif {condition}; then echo 1; else echo 0; fi > {REWARD}\n"
 
 
-_BOB = "RUN useradd -m bob && chown bob /app\n"
+BOB = "RUN useradd -m bob && chown bob /app\n"
 _ENTRY = r"""RUN printf '#!/bin/sh\nwhoami > /tmp/started\nexec "$@"\n' > /entry && chmod 755 /entry
 ENTRYPOINT ["/entry"]
 """
@@ -42,6 +42,7 @@ _SERVER = (
 _FETCHES = (
     """python3 -c 'import socket; print(socket.create_connection(("127.0.0.1", 8123)).recv(9))' | grep -q hello"""
 )
+_MOUNTED = '[ -e /app/refused ] && [ "$(ls /data /fixed | xargs)" = "/data: x /fixed: z" ]'
 _HEALTHCHECK = """[environment.healthcheck]
 command = "echo >> /tmp/tries; [ $(wc -l < /tmp/tries) -ge 2 ]"
 interval_sec = 0.1
@@ -100,7 +101,7 @@ HARBOR_CASES = (
         "solve-out-of-time", passes_if("[ -e /app/x ]"), "touch x; sleep 60", settings="[agent]\ntimeout_sec = 3"
     ),
     # users
-    ComparisonCase("agent-user", passes_if("[ $(cat /app/x) = bob ]"), "whoami > x", '[agent]\nuser = "bob"', _BOB),
+    ComparisonCase("agent-user", passes_if("[ $(cat /app/x) = bob ]"), "whoami > x", '[agent]\nuser = "bob"', BOB),
     ComparisonCase(
         "agent-uid",
         passes_if("[ $(cat /app/x) = 4242:0 ]"),
@@ -109,44 +110,44 @@ HARBOR_CASES = (
         "RUN chmod 777 /app\n",
     ),
     ComparisonCase(
-        "agent-home", passes_if("[ $(cat /app/x) = /home/bob ]"), 'echo "$HOME" > x', '[agent]\nuser = "bob"', _BOB
+        "agent-home", passes_if("[ $(cat /app/x) = /home/bob ]"), 'echo "$HOME" > x', '[agent]\nuser = "bob"', BOB
     ),
     ComparisonCase(
         "agent-logs",
         passes_if("[ -e /app/ok ]"),
         "touch /logs/agent/a /logs/artifacts/b /logs/verifier/c && touch ok",
         '[agent]\nuser = "bob"',
-        _BOB,
+        BOB,
     ),
     ComparisonCase(
         "tests-user",
         passes_if('[ "$(whoami) $HOME" = "bob /home/bob" ]'),
         settings='[verifier]\nuser = "bob"',
-        dockerfile=_BOB,
+        dockerfile=BOB,
     ),
     ComparisonCase(
         "tests-root",
         passes_if("[ $(whoami) = root ]"),
         settings='[verifier]\nuser = "root"',
-        dockerfile=f"{_BOB}USER bob\n",
+        dockerfile=f"{BOB}USER bob\n",
     ),
     ComparisonCase(
         "image-user",
         passes_if('[ "$(whoami) $(cat /app/x)" = "bob bob" ]'),
         "whoami > x",
-        dockerfile=f"{_BOB}USER bob\n",
+        dockerfile=f"{BOB}USER bob\n",
     ),
     ComparisonCase(
         "compose-user",
         passes_if('[ "$(id -u) $(cat /app/x)" = "1000 1000" ]'),
         "id -u > x",
-        dockerfile=_BOB,
+        dockerfile=BOB,
         service='user: "1000:1000"',
     ),
     # the image
     ComparisonCase("entrypoint", passes_if("[ $(cat /tmp/started) = root ]"), dockerfile=_ENTRY),
     ComparisonCase(
-        "entrypoint-user", passes_if("[ $(cat /tmp/started) = bob ]"), dockerfile=f"{_BOB}{_ENTRY}USER bob\n"
+        "entrypoint-user", passes_if("[ $(cat /tmp/started) = bob ]"), dockerfile=f"{BOB}{_ENTRY}USER bob\n"
     ),
     ComparisonCase(
         "image-env",
@@ -235,6 +236,14 @@ HARBOR_CASES = (
         dockerfile="RUN mkdir /data && echo image > /data/image\n",
         service="volumes: [data:/data]\nvolumes:\n  data:",
     ),
+    ComparisonCase(
+        "compose-folder",
+        passes_if(_MOUNTED),
+        "touch /fixed/y || touch /app/refused",
+        dockerfile="RUN mkdir /data && touch /data/of-the-image\n",
+        files={"environment/data/x": "", "environment/other/z": ""},
+        service="volumes: [./data:/data, ./other:/fixed:ro]",
+    ),
     # what goes on
     ComparisonCase(
         "job-that-ends-later",
@@ -263,7 +272,7 @@ def summary_if(condition: str) -> str:
     return f"{_SUMMARY}if {condition}; then echo PASSED t.py::test_a; else echo FAILED t.py::test_a; fi\n"
 
 
-_HARNESS_FOLDERS = f"{_BOB}RUN mkdir /oracle /tests && chown bob /oracle /tests\n"
+_HARNESS_FOLDERS = f"{BOB}RUN mkdir /oracle /tests && chown bob /oracle /tests\n"
 """Folders that its harness makes as the image's user."""
 
 TERMINAL_BENCH_CASES = (
@@ -297,6 +306,14 @@ TERMINAL_BENCH_CASES = (
         summary_if('[ "$A" = "b c" ] && [ $(cat x) = b ]'),
         "echo $A | cut -c1 > x",
         dockerfile='ENV A="b c"\n',
+    ),
+    ComparisonCase(
+        "compose-folder",
+        summary_if(_MOUNTED),
+        "touch /fixed/y || touch /app/refused",
+        dockerfile="RUN mkdir /data && touch /data/of-the-image\n",
+        files={"data/x": "", "other/z": ""},
+        service="  - ./data:/data\n      - ./other:/fixed:ro",
     ),
     ComparisonCase("image-workdir", summary_if("[ -e /srv/deep/x ]"), "touch x", dockerfile="WORKDIR /srv/deep\n"),
     ComparisonCase("entrypoint", summary_if("[ $(cat /tmp/started) = root ]"), dockerfile=_ENTRY),

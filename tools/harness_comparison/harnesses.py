@@ -11,19 +11,20 @@ import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from sandbox.docker.engine import DockerEngine
 from sandbox.host import ensure_host
-from sandbox.images import engine_calls
-from sandbox.tasks.task import ImageBuild
+from sandbox.host_record import SandboxHost
+from sandbox.images.store import ImageSettings, ImageStore
+from sandbox.tasks.task import ImageBuild, NetworkMode, Task, TaskNetwork
 from tools.harness_comparison.cases import ComparisonCase
 
 _MOST_S = 3600.0
 _CONCURRENCY = "2"
 _OFFLINE = "    build: {context: ., network: none}\n    network_mode: none\n"
 """The engine may have no bridge, and no case needs a network."""
-_TMUX_IMAGE = "longshore/harness-comparison"
 _TMUX_PACKAGES = ("tmux", "libevent-core-2.1-7", "libutempter0")
 
 
@@ -59,7 +60,9 @@ def _harbor_outcome(result: Mapping[str, Any]) -> str:
     verified: dict[str, Any] = result["verifier_result"] or {}
     failed: dict[str, Any] = result["exception_info"] or {}
     rewards: dict[str, float] = verified.get("rewards") or {}
-    return f"{rewards['reward']:g}" if rewards else str(failed.get("exception_type", "nothing"))
+    if not rewards:
+        return str(failed.get("exception_type", "nothing"))
+    return f"{rewards.get('reward', fmean(rewards.values())):g}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +79,8 @@ class TerminalBench:
             subprocess.run(["apt-get", "download", *_TMUX_PACKAGES], cwd=folder, stdout=sys.stderr, check=True)
             packages = {path.name: path.read_bytes() for path in Path(folder).iterdir()}
         steps = f"FROM {host.base_image}\nCOPY *.deb /d/\nRUN dpkg -i /d/*.deb && rm -r /d\n"
-        asyncio.run(_build(host.docker_url, ImageBuild({"Dockerfile": steps.encode(), **packages})))
-        return _TMUX_IMAGE
+        build = ImageBuild({"Dockerfile": steps.encode(), **packages})
+        return asyncio.run(_build(host, Task("tmux", "", build=build, network=TaskNetwork(build=NetworkMode.NONE))))
 
     def write(self, case: ComparisonCase, folder: Path, base_image: str) -> None:
         service = f"    {case.service}\n" if case.service else ""
@@ -113,9 +116,11 @@ class TerminalBench:
         return {each["task_id"]: "1" if each["is_resolved"] else "0" for each in results}
 
 
-async def _build(docker_url: str, build: ImageBuild) -> None:
-    async with DockerEngine(docker_url) as engine:
-        await engine_calls.build_image(engine, build, _TMUX_IMAGE, network="none", args={}, timeout_s=_MOST_S)
+async def _build(host: SandboxHost, task: Task) -> str:
+    async with DockerEngine(host.docker_url) as engine:
+        store = await ImageStore.open(engine, ImageSettings(host.home, host.base_image))
+        async with store.reserve(task) as image:
+            return image
 
 
 def _run(program: Path, words: Iterable[object]) -> None:

@@ -6,7 +6,7 @@ weight version, an attempt with tokens of another version counts as an infrastru
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from actors.scheduler.evaluation.plan import EvaluationPlan, OnlineEvaluationPlan
@@ -50,9 +50,11 @@ class EvaluationRequests:
         known = read_attempts(plan.attempts_path, skip_damaged=True)
         return EvaluationRequests(plan.evaluation, spec, emit, plan.version, file, known)
 
-    def assign_requests(self, worker: str, free: int, now: float) -> list[RolloutRequest]:
-        """Assign up to ``free`` requests to ``worker`` (``NAME#INCARNATION``)."""
-        return self.requests.assign(worker, free, now, now + self.spec.request_deadline_s)
+    def assign_requests(
+        self, worker: str, free: int, now: float, can_start: Callable[[RolloutRequest], bool] = lambda _: True
+    ) -> list[RolloutRequest]:
+        """Assign up to ``free`` requests that ``can_start`` accepts to ``worker`` (``NAME#INCARNATION``)."""
+        return self.requests.assign(worker, free, now, now + self.spec.request_deadline_s, can_start)
 
     def find_undelivered(self, worker: str, holds: Collection[str]) -> list[RolloutRequest]:
         """See :meth:`RolloutRequestQueue.find_undelivered`."""

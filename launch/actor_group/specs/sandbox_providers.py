@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import orjson
 
 from actors.agents.agent import Agent
+from actors.rollout.settings import HarnessSettings
 from actors.workers.provider_spec import ProviderSpec
 from launch.config import RunConfig
 from protocol.errors import UserError
@@ -29,6 +30,13 @@ POOL_URLS_VARIABLE = "WORKER_URLS"
 ENVIRONMENT_URLS_VARIABLE = "ENVIRONMENT_URLS"
 _DAYTONA_KEY = "DAYTONA_API_KEY"
 _STATUS_TIMEOUT_S = 10.0
+
+
+def describe_urls_source(sandbox: SandboxSettings, environment: Mapping[str, str]) -> str:
+    """Return a remark if a variable has the URLs of the provider's servers; empty otherwise."""
+    variable = {POOL: POOL_URLS_VARIABLE, ENVIRONMENT: ENVIRONMENT_URLS_VARIABLE}.get(sandbox.provider, "")
+    configured = environment.get(variable, "")
+    return f"sandbox.urls = {configured}, from the variable {variable}" if configured and not sandbox.urls else ""
 
 
 def make_provider_spec(sandbox: SandboxSettings, environment: Mapping[str, str]) -> ProviderSpec | None:
@@ -96,11 +104,34 @@ def check_provider(config: RunConfig, agent: Agent, environment: Mapping[str, st
     elif spec.name != POOL:
         load_plugin(PluginGroup.SANDBOX_PROVIDERS, spec.name)
     for url in spec.urls:
-        slots = _count_slots(_fetch_status(url, spec.token))
+        status = _fetch_status(url, spec.token)
+        _check_harness(config.agent, url, status)
+        slots = _count_slots(status)
         if spec.group_slots and slots < config.rollout.group_size:
             raise UserError(
                 f"sandbox.group_slots needs {config.rollout.group_size} slots at once, and {url} has {slots}: "
                 "start its servers with more (--max-tasks, --max-runs-per-task), or lower rollout.group_size"
+            )
+
+
+def _check_harness(agent: HarnessSettings, url: str, status: Mapping[str, Any]) -> None:
+    """Check that a pool server, or each one behind a router, can run the configured harness.  Raises UserError."""
+    if not agent.harness:
+        return
+    harness = agent.published_harness
+    for server in status.get("workers", [status]):
+        if (pool := server.get("pool")) is None:
+            continue  # the router does not reach it now, and starts no sandbox there
+        machine = server.get("url", url)
+        if not pool.get("can_run_agents"):
+            raise UserError(
+                f"agent.harness: the pool server {machine} cannot listen in its sandboxes, where a harness reaches the "
+                "policy: start it as root on its Docker engine's machine, with this version of longshore"
+            )
+        if harness is not None and harness.folder not in pool.get("agent_programs", ()):
+            raise UserError(
+                f"{harness.title} {harness.package.version} is not installed on the machine of the pool server "
+                f"{machine}: run `longshore harness install {harness.name}` there"
             )
 
 

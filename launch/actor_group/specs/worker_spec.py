@@ -6,10 +6,11 @@ import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from actors.rewards.settings import make_reward_spec
+from actors.rewards.settings import RewardSpec, make_reward_spec
 from actors.workers.provider_spec import ProviderSpec
 from actors.workers.settings import WorkerSpec
 from launch.actor_group.actor_stopper import ACTOR_STOP_S
+from launch.actor_group.specs.judge_spec import judge_context_tokens
 from launch.actor_group.specs.sandbox_providers import callback_address, make_provider_spec
 from launch.config import RunConfig
 from launch.hosts.cluster_nodes import ClusterNode
@@ -27,7 +28,7 @@ class BufferAddress:
 
     endpoint: str
     keys: RunKeys | None
-    """None if the buffer listens on loopback only."""
+    """None if the buffer listens on a Unix socket."""
 
 
 def worker_spec(
@@ -39,8 +40,10 @@ def worker_spec(
     *,
     buffer: BufferAddress,
     share: WorkerShare,
+    judge_folder: Path | None = None,
 ) -> WorkerSpec:
-    """Return the spec of a worker on ``node``, which may use ``share`` of the machine's Docker engine."""
+    """Return the spec of a worker on ``node``, which may use ``share`` of the machine's Docker engine;
+    ``judge_folder`` holds the run's own judge there."""
     sandbox, keys = config.sandbox, buffer.keys
     return WorkerSpec(
         name=name,
@@ -55,7 +58,7 @@ def worker_spec(
         agent=config.agent.make_spec(),
         harness=config.agent,
         episode=config.agent,
-        reward=make_reward_spec(config.rollout, config.reward, config.judge),
+        reward=_reward_spec(config, judge_folder),
         reply_timeout_s=config.engine.request_timeout_s,
         restart_timeout_s=config.engine.start_timeout_s + _learner_phase_s(config),
         command_timeout_s=sandbox.command_timeout_s,
@@ -66,6 +69,7 @@ def worker_spec(
             capacity=share.episodes,
             start_concurrency=share.starts,
             containers=sandbox,
+            agent_programs=config.agent.agent_programs,
             drain_s=ACTOR_STOP_S / 2,
         ),
         provider=_provider_spec(config, node),
@@ -79,7 +83,15 @@ def evaluation_worker_spec(
     """Return the spec of the worker of online evaluations."""
     share = WorkerShare(config.online_evaluation_slots, 1)
     spec = worker_spec(config, directory, model_path, EVALUATION_WORKER, node, buffer=buffer, share=share)
-    return replace(spec, online_evaluation=True)
+    return replace(spec, online_evaluation=True, reward=spec.reward.without_judge())
+
+
+def _reward_spec(config: RunConfig, judge_folder: Path | None) -> RewardSpec:
+    spec = make_reward_spec(config.rollout, config.reward, config.judge)
+    if spec.judge is None or judge_folder is None:
+        return spec
+    room = judge_context_tokens(config, judge_folder)
+    return replace(spec, judge=replace(spec.judge, model_path=str(judge_folder), context_tokens=room))
 
 
 def _learner_phase_s(config: RunConfig) -> float:

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from launch.monitor.web.access import TOKEN_VARIABLE
 from launch.processes.background_tasks import stop_process
 from protocol.errors import InfraError
 
@@ -42,11 +43,12 @@ def read_cpu_s(pid: int) -> float:
 
 @asynccontextmanager
 async def serve_monitor(run_dir: Path) -> AsyncGenerator[MonitorProcess]:
-    """Serve a run.  Raises InfraError if the monitor does not start."""
+    """Serve a run on loopback, without a token.  Raises InfraError if the monitor does not start."""
     process = await asyncio.create_subprocess_exec(  # noqa: TID251  the bench runs asyncio's own loop
         *(sys.executable, "-m", "launch.monitor", str(run_dir)),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
+        env={name: value for name, value in os.environ.items() if name != TOKEN_VARIABLE},
     )
     try:
         assert process.stdout is not None  # noqa: S101  it was options for

@@ -161,7 +161,7 @@ class SyntheticRun:
         _, closed = journal.append_batch([arrival for *_, arrival in arrivals])
         for trajectory, summary, arrival in arrivals:
             self._exporter.export_trajectory(summary, arrival.blob)
-            self._untrained[arrival.trajectory] = trajectory
+            self._untrained[arrival.request.trajectory_id] = trajectory
             self._stored(summary)
         for group in closed:
             self._closed(group)
@@ -195,16 +195,14 @@ class SyntheticRun:
         frames = codec.encode_trajectory(trajectory)
         summary, blob = codec.inspect_frames(frames, max_bytes=1 << 20), codec.pack_frames(frames)
         arrival = TrajectoryArrival(
-            *(trajectory.request.trajectory_id, group, sample, reward, trajectory.passed, trajectory.status),
+            *(trajectory.request, reward, trajectory.passed, trajectory.status),
             *(summary.digest, blob, summary.sampled),
         )
         return trajectory, summary, arrival
 
     def _trajectory(self, group: GroupId, sample: int, task: str) -> Trajectory:
         reward = self.rng.choice((0.0, 0.25, 0.5, 1.0)) if group % 10 else 1.0
-        rollout_request = RolloutRequest(
-            self.run_dir.name, group, sample, GROUP_SIZE, task, self.rng.randrange(1 << 30)
-        )
+        rollout_request = RolloutRequest(self.run_dir.name, group, sample, GROUP_SIZE, task, seed=sample)
         return Trajectory(
             rollout_request,
             self.rng.choice(_STATUSES),
@@ -233,7 +231,7 @@ class SyntheticRun:
         self._emit("buffer", "trajectory.stored", trajectory=rollout_request.trajectory_id, group=rollout_request.group,
                    sample=rollout_request.sample, outcome="appended", status=summary.status.value,
                    reward=summary.reward.total, tokens=summary.tokens, sampled=summary.sampled,
-                   versions_min=summary.oldest, versions_max=summary.newest)  # fmt: skip
+                   versions_min=summary.versions[0], versions_max=summary.versions[-1])  # fmt: skip
         worker = f"worker-0-{rollout_request.sample % WORKERS}"
         self._emit(
             worker, "trajectory.acknowledged", trajectory=rollout_request.trajectory_id, attempt=0, outcome="appended"

@@ -35,8 +35,8 @@ class DelayedTerminal:
             self.delay_s = 0.0
         return await self.inner.call(name, arguments, on_output)
 
-    async def grade(self) -> EpisodeGrade:
-        return await self.inner.grade()
+    async def grade(self, last_reply: str) -> EpisodeGrade:
+        return await self.inner.grade(last_reply)
 
 
 def delay_first_command(request: RolloutRequest, terminal: EpisodeTerminal, delays: ToolDelays) -> EpisodeTerminal:

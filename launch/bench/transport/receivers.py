@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import tempfile
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import NamedTuple, TypeAlias, cast
 
@@ -20,7 +21,7 @@ import zmq.asyncio
 from launch.bench.transport.subprocesses import TIMEOUT_S, bind_to_loopback, poll_until, read_output, start_module
 from launch.bench.transport.workload import GROUP_SIZE, MAX_BYTES, RUN, group_plan, max_trajectories, trajectory_number
 from protocol.journal import AppendOutcome, Journal, JournalSettings
-from protocol.stream import ReceivedTrajectory, TrajectoryReceiver
+from protocol.stream import AppendTrajectories, ReceivedTrajectory, TrajectoryReceiver
 
 _PLENTY = 1 << 50
 
@@ -120,12 +121,22 @@ async def _receive_from_sender(tokens: int, seconds: float, store: StoreBatch) -
             over.set()
         return outcomes
 
-    async with TrajectoryReceiver(RUN, append, max_bytes=MAX_BYTES) as receiver:
+    async with open_receiver(append) as receiver:
         with start_module("sender", "ours", receiver.endpoint, tokens, max_trajectories(tokens, seconds)) as process:
             async with asyncio.timeout(TIMEOUT_S):
                 await poll_until(lambda: over.is_set() or process.poll() is not None)  # it ends when it has sent all
             result = await asyncio.to_thread(read_output, process)
     return _ReceiverRun(count.per_s, set(result["acknowledged"]), arrived)
+
+
+@asynccontextmanager
+async def open_receiver(append: AppendTrajectories) -> AsyncGenerator[TrajectoryReceiver]:
+    """Open a receiver as a run on one machine has it, on a Unix socket in a private folder."""
+    with tempfile.TemporaryDirectory(prefix="ls-bench-") as folder:
+        async with TrajectoryReceiver(
+            RUN, append, unix_socket=Path(folder) / "buffer", max_bytes=MAX_BYTES
+        ) as receiver:
+            yield receiver
 
 
 async def receive_raw_zmq(tokens: int, seconds: float) -> TransportRate:

@@ -16,10 +16,11 @@ import orjson
 
 from launch.bench.process_memory import peak_bytes
 from launch.bench.transport.backpressure import STALL_S, StallMeasurement, stall_trajectory_count
+from launch.bench.transport.receivers import open_receiver
 from launch.bench.transport.subprocesses import TIMEOUT_S, poll_until, read_output, start_module
-from launch.bench.transport.workload import MAX_BYTES, RUN, payload_bytes
+from launch.bench.transport.workload import payload_bytes
 from protocol.journal import AppendOutcome
-from protocol.stream import ReceivedTrajectory, TrajectoryReceiver
+from protocol.stream import ReceivedTrajectory
 
 
 async def measure_stalled_reader(tokens: int) -> StallMeasurement:
@@ -35,7 +36,7 @@ async def measure_stalled_reader(tokens: int) -> StallMeasurement:
         names.update(item.summary.request.trajectory_id for item in items)
         return [AppendOutcome.APPENDED] * len(items)
 
-    async with TrajectoryReceiver(RUN, append, max_bytes=MAX_BYTES) as receiver:
+    async with open_receiver(append) as receiver:
         with start_module("sender", "all_at_once", receiver.endpoint, tokens, number) as process:
             async with asyncio.timeout(TIMEOUT_S):
                 await poll_until(
@@ -49,6 +50,7 @@ async def measure_stalled_reader(tokens: int) -> StallMeasurement:
             result = await asyncio.to_thread(read_output, process)
     return StallMeasurement(
         lost=number - len(names),
+        message_bytes=size,
         window_bytes=receiver.window_bytes,
         receiver_held_bytes=most,
         receiver_grown_bytes=peak_bytes() - before,

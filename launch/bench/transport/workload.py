@@ -19,7 +19,7 @@ MAX_BYTES = 4 << 20
 """Limit above the largest trajectory."""
 _TURN_TOKENS = 512
 """Number of tokens of a reply or an observation."""
-_BYTES_TOKEN = 13
+_BYTES_TOKEN, _SEED = 13, 7
 
 
 def build_trajectory(tokens: int) -> Trajectory:
@@ -41,7 +41,7 @@ def build_trajectory(tokens: int) -> Trajectory:
         np.where(mask == 1, np.int32(3), np.int32(-1)),
         tuple(turns),
     )
-    rollout_request = RolloutRequest(RUN, GroupId(0), 0, GROUP_SIZE, "bench/task", 7)
+    rollout_request = RolloutRequest(RUN, GroupId(0), 0, GROUP_SIZE, "bench/task", _SEED)
     return Trajectory(
         rollout_request, EpisodeStatus.COMPLETED, Reward(1.0, {"outcome": 1.0}), (segment,), engine="e", node="n"
     )
@@ -66,7 +66,7 @@ def trajectory_number(rollout_request: RolloutRequest) -> int:
 
 
 def group_plan(group: int) -> GroupPlan:
-    return GroupPlan(GroupId(group), "bench/task", tuple(range(GROUP_SIZE)))
+    return GroupPlan(GroupId(group), "bench/task", (_SEED,) * GROUP_SIZE)
 
 
 def max_trajectories(tokens: int, seconds: float) -> int:

@@ -8,7 +8,8 @@ A standalone evaluation has a folder of its own; a run keeps one for each of its
     settings.json          the whole configuration, and the path of the tasks
     results.csv  evaluated_tasks.csv  summary.json  report.html
     terminals/             recordings of the attempts, unless --no-record
-    trajectories.jsonl     with --save-trajectories
+    trajectories.jsonl     with --save-trajectories, and for SWE-SYNTH's bugs and tasks of the web:
+    samples.jsonl          their samples (:mod:`launch.evaluation.results.swe_synth_samples`, ``liveweb_samples``)
 
 One process at a time has a folder.  The same command continues an evaluation; a folder of other weights, another agent
 or other tasks is refused.
@@ -32,7 +33,7 @@ from protocol.evaluation import ATTEMPTS_FILE, AttemptFile, AttemptId, AttemptRe
 from protocol.events import JsonValue
 from protocol.files.filesystem import append_atomically, cut_torn_line, replace_file
 
-SPEC_FILE, TRAJECTORIES_FILE = "evaluation.json", "trajectories.jsonl"
+SPEC_FILE, TRAJECTORIES_FILE, SAMPLES_FILE = "evaluation.json", "trajectories.jsonl", "samples.jsonl"
 TERMINALS_FOLDER = "terminals"
 EVALUATIONS_FOLDER = Path("evaluations")
 """Default parent of standalone evaluations' folders; in a run's directory, of the run's."""
@@ -97,6 +98,9 @@ class EvaluationFolder:
     def add_trajectory(self, value: Mapping[str, JsonValue]) -> None:
         append_atomically(self.path / TRAJECTORIES_FILE, orjson.dumps(dict(value)) + b"\n")
 
+    def add_sample(self, value: Mapping[str, JsonValue]) -> None:
+        append_atomically(self.path / SAMPLES_FILE, orjson.dumps(dict(value)) + b"\n")
+
     def write_text(self, name: str, text: str) -> None:
         replace_file(self.path / name, text.encode())
 
@@ -106,7 +110,8 @@ def open_evaluation_folder(path: Path, spec: EvaluationSpec) -> Generator[Evalua
     """Open ``path`` for the evaluation of ``spec``, creating it if needed.  Raises UserError if it is another's."""
     with open_output_folder(path, lambda: check_evaluation_folder(path, spec)) as directory:
         write_spec(path, spec)
-        cut_torn_line(path / TRAJECTORIES_FILE)
+        for name in (TRAJECTORIES_FILE, SAMPLES_FILE):
+            cut_torn_line(path / name)
         yield EvaluationFolder(directory)
 
 

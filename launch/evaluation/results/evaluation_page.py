@@ -28,6 +28,7 @@ def render_evaluation_page(
     by_task = {task: [record for record in records if record.task == task] for task in {key.task for key in plan}}
     sections = [
         PageSection("pass@k", _pass_at_k_table(summary), "unbiased; the interval is a bootstrap over tasks, 95 %"),
+        PageSection("Families", _family_table(summary), "families of tasks, or the data sources of rows"),
         PageSection("Facts", html_facts(_facts(summary))),
         PageSection(
             "Tasks", html_table(("task", "passed", "graded", "errors", "turns", "tokens", "seconds"), _tasks(by_task))
@@ -50,6 +51,21 @@ def _pass_at_k_table(summary: EvaluationSummary) -> str:
         for k, at in summary.pass_at_k.items()
     ]
     return html_table(("", "value", "interval", "tasks"), rows)
+
+
+def _family_table(summary: EvaluationSummary) -> str:
+    rows = [
+        (
+            family or "–",
+            str(each.tasks),
+            str(each.graded),
+            format_percent(each.pass_ratio),
+            format_percent(each.tests_passed),
+            f"{each.reward:.3f}",
+        )
+        for family, each in summary.families.items()
+    ]
+    return html_table(("family", "tasks", "graded", "passed", "tests passed", "reward"), rows)
 
 
 def _facts(summary: EvaluationSummary) -> list[tuple[str, str]]:

@@ -8,12 +8,13 @@ failures are not rewards of zero.
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from launch.evaluation.scores import PassAtK, estimate_pass_at_k, reported_ks, tally_tasks
-from protocol.evaluation import AttemptId, AttemptRecord, AttemptStage
+from protocol.evaluation import AttemptId, AttemptRecord, AttemptStage, AttemptVerdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,21 @@ class AttemptTokens:
 
 
 @dataclass(frozen=True, slots=True)
+class FamilyResult:
+    """The attempts at the tasks of one family, which rows name as their data source."""
+
+    tasks: int
+    graded: int
+    """Number of attempts with a verdict."""
+    pass_ratio: float
+    """Share of these that passed."""
+    tests_passed: float
+    """Mean share of the tests that passed."""
+    reward: float
+    """Mean reward."""
+
+
+@dataclass(frozen=True, slots=True)
 class EvaluationSummary:
     trial_name: str
     experiment_name: str
@@ -91,6 +107,8 @@ class EvaluationSummary:
     """``pass_count`` ÷ ``graded``."""
     reward: RewardStatistics | None
     pass_at_k: dict[str, PassAtK]
+    families: dict[str, FamilyResult]
+    """Family of tasks → its result, for families with a verdict."""
     tokens: AttemptTokens
     seconds: float
     """Total seconds of all attempts."""
@@ -124,6 +142,7 @@ def summarise_attempts(
         pass_ratio=passes / len(verdicts) if verdicts else None,
         reward=RewardStatistics.from_values([verdict.reward for verdict in verdicts]),
         pass_at_k=_estimate_all_k(records, about.eval.n_trajs, seed),
+        families=summarise_families(records),
         tokens=AttemptTokens(prompt, completion, prompt + completion),
         seconds=math.fsum(record.seconds for record in records),
         agent=about.agent,
@@ -131,6 +150,23 @@ def summarise_attempts(
         planned=len(plan),
         complete=len(records) == len(plan),
     )
+
+
+def summarise_families(records: Sequence[AttemptRecord]) -> dict[str, FamilyResult]:
+    verdicts = defaultdict[str, list[AttemptVerdict]](list)
+    for record in records:
+        if record.verdict is not None:
+            verdicts[record.family].append(record.verdict)
+    return {
+        family: FamilyResult(
+            tasks=len({record.task for record in records if record.family == family}),
+            graded=len(found),
+            pass_ratio=fmean(verdict.passed for verdict in found),
+            tests_passed=fmean(verdict.pass_ratio for verdict in found),
+            reward=fmean(verdict.reward for verdict in found),
+        )
+        for family, found in sorted(verdicts.items())
+    }
 
 
 def count_failures_by_stage(records: Sequence[AttemptRecord]) -> dict[str, int]:

@@ -2,8 +2,8 @@
 
 A harness gets a base URL on its sandbox's loopback and a key of its attempt; the endpoint's address and key stay
 outside the sandbox.  Requests of OpenAI's or Anthropic's API pass unchanged except for the model, the temperature and,
-if present, the seed, which are set to the evaluation's.  Replies pass unchanged; only their text and token counts are
-read, as far as the endpoint reports them.
+if present, the seed, which are set to the evaluation's.  Replies pass unchanged; their text, calls and token counts are
+read, as far as the endpoint reports them.  Titles, checks and retries are told apart from the agent's work.
 
 How a harness handles a refusal is up to the harness.  If the last request failed because the endpoint was unreachable
 or refused it, the attempt is an infrastructure failure (:attr:`RelaySession.last_error`).
@@ -11,26 +11,32 @@ or refused it, the attempt is an infrastructure failure (:attr:`RelaySession.las
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import time
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Self, cast
+from typing import Self
 
 import aiohttp
 import msgspec
 from aiohttp import web
 
 from actors.engines.messages import EngineUnavailable
+from actors.gateway.chat_request import GatewayRequestError
+from actors.gateway.request_bodies import RequestBodies
 from actors.gateway.session_keys import SessionKeys
 from actors.rewards.episode_result import ModelTurn
 from actors.rollout.chat_policy import ChatRefusedError
+from launch.evaluation.solvers.relayed_conversation import RelayedConversation, RelayedRequest
+from launch.evaluation.solvers.relayed_replies import RelayedReply
 from protocol.errors import InfraError
-from protocol.run_directory.json_fields import Event, get_integer, get_list, get_mapping, get_text
 from protocol.trajectory import EpisodeStatus, Segment
 from sandbox.docker.network.container_sockets import listen_in_container
+from sandbox.http.aiohttp_connections import LimitedSite, serving
+from sandbox.http.connections import OpenConnections
 from sandbox.session.sandbox_session import SandboxSession
 
 _MOST_BYTES = 64 << 20
@@ -42,7 +48,7 @@ _RELAY_ERRORS = {401, 403, 404, 429}
 """Statuses that are due to the evaluation's settings or the endpoint, not to the harness."""
 
 
-OnReply = Callable[[int, "RelayedReply", float], None]
+OnReply = Callable[[int, RelayedReply, float], None]
 """Callback for each reply: its number, the parsed reply, and the milliseconds from request to end."""
 
 
@@ -72,13 +78,17 @@ class RelaySession:
     limit: EpisodeStatus | None = None
     last_error: InfraError | None = None
     ended: bool = False
-    _turns: list[ModelTurn] = field(default_factory=list[ModelTurn])
+    conversation: RelayedConversation = field(default_factory=RelayedConversation)
     _pending: int = 0
     _waited_s: float = 0.0
     _since: float = 0.0
 
+    def all_turns(self) -> Sequence[ModelTurn]:
+        return self.conversation.all_turns
+
     def turns(self) -> Sequence[ModelTurn]:
-        return self._turns
+        """Return the turns of the agent's work."""
+        return self.conversation.turns
 
     def segments(self) -> Sequence[Segment]:
         """Return none: token ids are unknown."""
@@ -86,7 +96,7 @@ class RelaySession:
 
     @property
     def last_content(self) -> str:
-        return self._turns[-1].text if self._turns else ""
+        return turns[-1].text if (turns := self.turns()) else ""
 
     @property
     def waited_s(self) -> float:
@@ -94,7 +104,10 @@ class RelaySession:
 
     @property
     def is_full(self) -> bool:
-        return len(self._turns) + self._pending >= self.max_replies
+        return len(self.all_turns()) + self._pending >= self.max_replies
+
+    def begin_step(self) -> None:
+        self.ended = False
 
     def close(self) -> None:
         self.ended = True
@@ -118,50 +131,12 @@ class RelaySession:
         self.last_error = EngineUnavailable(why)
         return why
 
-    def record_reply(self, reply: RelayedReply, ms: float) -> None:
+    def record_reply(self, request: RelayedRequest, reply: RelayedReply, ms: float) -> None:
         self.limit = self.last_error = None
-        self.on_reply(len(self._turns), reply, ms)
+        self.on_reply(len(self.all_turns()), reply, ms)
         self.prompt_tokens += reply.prompt_tokens
         self.sampled_tokens += reply.sampled_tokens
-        self._turns.append(ModelTurn(reply.text))
-
-
-@dataclass(slots=True)
-class RelayedReply:
-    """Text and token counts of a reply of either API, whole or streamed."""
-
-    text: str = ""
-    prompt_tokens: int = 0
-    sampled_tokens: int = 0
-
-    def parse_body(self, body: bytes) -> None:
-        lines = [line[5:] for line in body.splitlines() if line.startswith(b"data:")]
-        for part in lines or [body]:
-            try:
-                value = msgspec.json.decode(part)
-            except msgspec.DecodeError:
-                continue
-            if isinstance(value, dict):
-                self._parse_object(cast("Event", value))
-
-    def _parse_object(self, value: Event) -> None:
-        self._read_usage(get_mapping(value, "usage"))
-        self._read_usage(get_mapping(get_mapping(value, "message"), "usage"))
-        for choice in get_list(value, "choices"):
-            if isinstance(choice, dict):
-                self.text += get_text(get_mapping(choice, "message"), "content") + get_text(
-                    get_mapping(choice, "delta"), "content"
-                )
-        for block in get_list(value, "content"):
-            if isinstance(block, dict):
-                self.text += get_text(block, "text")
-        self.text += get_text(get_mapping(value, "delta"), "text")
-
-    def _read_usage(self, usage: Event) -> None:
-        """Take the counts of ``usage``; a later one replaces an earlier one."""
-        self.prompt_tokens = get_integer(usage, "prompt_tokens", get_integer(usage, "input_tokens", self.prompt_tokens))
-        sampled = get_integer(usage, "output_tokens", self.sampled_tokens)
-        self.sampled_tokens = get_integer(usage, "completion_tokens", sampled)
+        self.conversation.add_reply(request, reply)
 
 
 class ApiRelay:
@@ -172,7 +147,8 @@ class ApiRelay:
         self.settings = settings
         self._keys = SessionKeys(secrets.token_bytes(32))
         self._open: dict[str, RelaySession] = {}
-        app = web.Application(client_max_size=_MOST_BYTES)
+        self._bodies, self._connections = RequestBodies(), OpenConnections()
+        app = web.Application()
         app.router.add_route("*", "/{path:.*}", self._handle_request)
         self._runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=0)
 
@@ -200,7 +176,8 @@ class ApiRelay:
     @asynccontextmanager
     async def listen_in_sandbox(self, sandbox: SandboxSession, port: int, session: RelaySession) -> AsyncGenerator[str]:
         """Listen on ``port`` of the sandbox's loopback; yield the key that the harness of ``session`` must send."""
-        site = web.SockSite(self._runner, await listen_in_container(sandbox.engine, sandbox.container, port))
+        listening = await listen_in_container(sandbox.engine, sandbox.container, port)
+        site = LimitedSite(self._runner, listening, self._connections, session.name)
         await site.start()
         try:
             yield self._keys.create_key(session.name)
@@ -215,31 +192,34 @@ class ApiRelay:
         if counts and session.is_full:
             session.limit = EpisodeStatus.TURN_LIMIT
             return _error_response(429, f"the session has had its {session.max_replies} replies")
-        with session.track_call():
-            return await self._forward(request, session, counts=counts)
+        try:
+            with serving(request), session.track_call():
+                async with self._bodies.receive(request, session.name) as body:
+                    sent = self._rewrite_body(body, session) if body else None
+                return await self._forward(request, sent, session, counts=counts)
+        except GatewayRequestError as refused:
+            return _error_response(refused.status, str(refused))
 
     def _session_of(self, request: web.Request) -> RelaySession | None:
         key = request.headers.get("x-api-key") or request.headers.get("Authorization", "").removeprefix("Bearer ")
         session = self._open.get(self._keys.verify_key(key) or "")
         return session if session is not None and not session.ended else None
 
-    async def _forward(self, request: web.Request, session: RelaySession, *, counts: bool) -> web.StreamResponse:
-        settings, body = self.settings, await request.read()
+    async def _forward(
+        self, request: web.Request, body: bytes | None, session: RelaySession, *, counts: bool
+    ) -> web.StreamResponse:
+        settings = self.settings
         headers = {"Content-Type": "application/json"} if body else {}
         headers |= {name: value for name in _PASSED_HEADERS if (value := request.headers.get(name))}
         if settings.key:
             headers |= {"Authorization": f"Bearer {settings.key}", "x-api-key": settings.key}
-        url = f"{settings.url}/{request.path.removeprefix('/v1').lstrip('/')}"
+        path = request.path.removeprefix("/v1").lstrip("/")
+        url = f"{settings.url}/{path}"
+        read = session.conversation.open_request(path, body or b"") if counts else None
         limit, begun = aiohttp.ClientTimeout(total=settings.deadline_s), session.clock()
         try:
-            async with self._upstream.request(
-                request.method,
-                url,
-                data=self._rewrite_body(body, session) if body else None,
-                headers=headers,
-                timeout=limit,
-            ) as answer:
-                return await _stream_answer(request, answer, session, begun, counts=counts)
+            async with self._upstream.request(request.method, url, data=body, headers=headers, timeout=limit) as answer:
+                return await _stream_answer(request, answer, session, begun, read)
         except (aiohttp.ClientError, TimeoutError) as error:
             return _error_response(_BAD_GATEWAY, session.record_failure(settings.url, error))
 
@@ -252,14 +232,26 @@ class ApiRelay:
         if not isinstance(fields, dict):
             return body
         ours = {"model": self.settings.model, "temperature": self.settings.temperature}
-        seeded = {"seed": session.seed + len(session.turns())} if "seed" in fields else {}
+        seeded = {"seed": session.seed + len(session.all_turns())} if "seed" in fields else {}
         return msgspec.json.encode({**fields, **ours, **seeded})
 
 
 async def _stream_answer(
-    request: web.Request, answer: aiohttp.ClientResponse, session: RelaySession, begun: float, *, counts: bool
+    request: web.Request,
+    answer: aiohttp.ClientResponse,
+    session: RelaySession,
+    begun: float,
+    read: RelayedRequest | None,
 ) -> web.StreamResponse:
-    """Forward a reply as it arrives.  ``begun`` is the time of the request by the session's clock."""
+    """Forward a reply as it arrives; it counts if ``read`` is given, also if the harness hangs up at its end.
+    ``begun`` is the time of the request by the session's clock."""
+
+    def record(body: bytes, *, is_whole: bool) -> None:
+        reply = RelayedReply()
+        reply.parse_body(body)
+        if read is not None and answer.ok and (is_whole or reply.has_end):
+            session.record_reply(read, reply, (session.clock() - begun) * 1000)
+
     response = web.StreamResponse(
         status=answer.status, headers={"Content-Type": answer.headers.get("Content-Type", "")}
     )
@@ -270,6 +262,12 @@ async def _stream_answer(
             if len(body) < _MOST_BYTES:
                 body += chunk
             await response.write(chunk)
+    except asyncio.CancelledError:
+        record(bytes(body), is_whole=False)
+        raise
+    except ConnectionResetError:
+        record(bytes(body), is_whole=False)
+        return response
     except (aiohttp.ClientError, TimeoutError) as error:
         session.record_failure(str(answer.url), error)
         if request.transport is not None:
@@ -278,10 +276,8 @@ async def _stream_answer(
     if answer.status in _RELAY_ERRORS or answer.status >= 500:
         text = " ".join(bytes(body[:_ERROR_CHARS]).decode(errors="replace").split())
         session.last_error = ChatRefusedError(f"the endpoint answered {answer.status}: {text}")
-    elif counts and answer.ok:
-        reply = RelayedReply()
-        reply.parse_body(bytes(body))
-        session.record_reply(reply, (session.clock() - begun) * 1000)
+    else:
+        record(bytes(body), is_whole=True)
     await response.write_eof()
     return response
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from actors.engines.sampling import EpisodeSampling
@@ -16,9 +17,11 @@ from actors.rollout.sandbox_terminal import SandboxTerminal
 from actors.rollout.settings import EpisodeSettings, HarnessSettings
 from actors.rollout.terminal import SandboxDestroyedByAgent
 from actors.workers.harness_runner import HarnessRunner
-from launch.evaluation.solvers.api_relay import ApiRelay, OnReply, RelayedReply, RelaySession
+from launch.evaluation.solvers.api_relay import ApiRelay, OnReply, RelaySession
+from launch.evaluation.solvers.relayed_replies import RelayedReply
 from launch.evaluation.solvers.segments_json import segments_as_json
 from launch.evaluation.solvers.solver import Solver, SolverRun
+from protocol.errors import UserError
 from protocol.evaluation import AttemptId, AttemptUsage
 from protocol.events import JsonValue
 from protocol.trajectory import EpisodeStatus, RolloutRequest, Segment
@@ -54,11 +57,17 @@ class HarnessSolverRun:
     """Opens its session and starts the harness."""
     _conversation: HarnessConversation | None = None
 
-    async def run(self) -> EpisodeStatus:
+    async def play(self, task: Task) -> EpisodeStatus:
+        """Run the harness.  Raises UserError for a step of a task, because a session is that of one run here."""
+        if task.steps:
+            raise UserError(
+                f"task {task.id} has steps, which no harness plays in `longshore evaluate`: leave the task out "
+                "(--task-ids), or use a built-in agent (agent.harness=)"
+            )
         with self.start() as (harness, conversation):
             self._conversation = conversation
             try:
-                status = await harness.run()
+                status = await harness.play(task)
             except SandboxDestroyedByAgent as gone:
                 if not conversation.turns():
                     raise no_reply_error(str(gone)) from gone
@@ -100,9 +109,11 @@ class HarnessSolverRun:
 
 def gateway_solver(harnesses: HarnessRunner, settings: EpisodeSettings, build_sampling: BuildSampling) -> Solver:
     def start(task: Task, attempt: AttemptId, terminal: SandboxTerminal, observer: EpisodeObserver) -> SolverRun:
+        del task
+
         @contextmanager
         def open_harness() -> Generator[StartedHarness]:
-            with harnesses.open_run(task, terminal, settings, build_sampling(attempt), observer) as started:
+            with harnesses.open_run(terminal, settings, build_sampling(attempt), observer) as started:
                 yield StartedHarness(*started)
 
         return HarnessSolverRun(open_harness)
@@ -123,18 +134,20 @@ def relay_solver(
     relay: ApiRelay, harness: HarnessSettings, settings: EpisodeSettings, build_request: BuildRequest
 ) -> Solver:
     def start(task: Task, attempt: AttemptId, terminal: SandboxTerminal, observer: EpisodeObserver) -> SolverRun:
+        del task
+
         @asynccontextmanager
-        async def listen(session: RelaySession) -> AsyncGenerator[Mapping[str, str]]:
+        async def listen(session: RelaySession, task: Task) -> AsyncGenerator[Mapping[str, str]]:
             async with relay.listen_in_sandbox(terminal.session, harness.harness_port, session) as key:
-                yield harness_environment(
-                    f"http://{PROXY_HOST}:{harness.harness_port}", key, relay.settings.model, task
-                )
+                url = f"http://{PROXY_HOST}:{harness.harness_port}"
+                yield harness_environment(url, key, relay.settings.model, task, settings)
 
         @contextmanager
         def open_harness() -> Generator[StartedHarness]:
             request = build_request(attempt)
             with relay.open_session(request.trajectory_id, request.seed, notify_observer(observer)) as session:
-                run = HarnessRun(task, session, terminal, harness.harness, listen(session), settings, observer)
+                open_relay = partial(listen, session)
+                run = HarnessRun(session, terminal, harness.harness, open_relay, settings, observer)
                 yield StartedHarness(run, session)
 
         return HarnessSolverRun(open_harness)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast
 
 from actors.agents.agent import Agent
+from actors.agents.call_format import CallFormat
+from actors.agents.registry import load_call_format, make_agent, require_readable_replies
 from actors.engines.engine import SGLangEngine
 from actors.engines.interface import Engine
 from actors.engines.sampling import EpisodeSampling
@@ -24,12 +26,13 @@ from actors.rollout.policy import (
     PolicyCompletion,
     TokenPolicy,
     make_sampling,
-    open_prompt_context,
 )
 from actors.rollout.sandbox_terminal import SandboxTerminal
 from actors.rollout.settings import EpisodeSettings
+from actors.rollout.step_contexts import StepContexts
 from actors.tokens import chat_format
-from actors.tokens.chat_format import ChatFormat, ChatMessage
+from actors.tokens.chat_format import ChatFormat
+from actors.tokens.chat_messages import ChatMessage
 from actors.tokens.segment_tree import ObservationSource
 from actors.workers.harness_runner import HarnessRunner
 from actors.workers.settings import WorkerSpec
@@ -55,14 +58,20 @@ ReadSegments = Callable[[], Sequence[Segment]]
 PURPOSE = "evaluate"
 
 
+@dataclass(frozen=True, slots=True)
+class MessageRecord:
+    """The messages of an attempt."""
+
+    messages: list[ChatMessage] = field(default_factory=list[ChatMessage])
+    observations: list[ObservationSource | None] = field(default_factory=list["ObservationSource | None"])
+    """Source of the observation after each reply; None without one."""
+
+
 class RecordingPolicy:
     """Wraps a policy and records its conversation."""
 
-    def __init__(self, policy: Policy, opening: list[ChatMessage]) -> None:
-        self._policy, self.messages = policy, [*opening]
-        self.observations: list[ObservationSource | None] = []
-        """Source of the observation after each reply; None without one."""
-        self._reply = ""
+    def __init__(self, policy: Policy, record: MessageRecord) -> None:
+        self._policy, self._record, self._reply = policy, record, ""
 
     @property
     def remaining_tokens(self) -> int:
@@ -79,12 +88,12 @@ class RecordingPolicy:
 
     def commit_reply(self, *, malformed: bool) -> None:
         self._policy.commit_reply(malformed=malformed)
-        self.messages.append({"role": "assistant", "content": self._policy.reply_prefix + self._reply})
-        self.observations.append(None)
+        self._record.messages.append({"role": "assistant", "content": self._policy.reply_prefix + self._reply})
+        self._record.observations.append(None)
 
     def append_observation(self, messages: list[ChatMessage], source: ObservationSource) -> bool:
-        self.messages += messages
-        self.observations[-1] = source
+        self._record.messages.extend(messages)
+        self._record.observations[-1] = source
         return self._policy.append_observation(messages, source)
 
     def truncate_text(self, text: str, tokens: int) -> str:
@@ -96,11 +105,11 @@ class ModelSolverRun:
     """One attempt by a model."""
 
     agent_loop: AgentLoop
-    policy: RecordingPolicy
+    record: MessageRecord
     segments: ReadSegments
 
-    def run(self) -> Coroutine[None, None, EpisodeStatus]:
-        return self.agent_loop.run()
+    def play(self, task: Task) -> Coroutine[None, None, EpisodeStatus]:
+        return self.agent_loop.play(task)
 
     @property
     def turns(self) -> Sequence[ModelTurn]:
@@ -124,27 +133,33 @@ class ModelSolverRun:
 
     def trajectory_json(self) -> dict[str, JsonValue]:
         return {
-            "messages": cast("JsonValue", self.policy.messages),
+            "messages": cast("JsonValue", self.record.messages),
             "observed": [
                 {"tool": source.tool, "exit_code": source.exit_code, "ms": round(source.ms, 1)} if source else None
-                for source in self.policy.observations
+                for source in self.record.observations
             ],
             "segments": segments_as_json(self.segments()),
         }
 
 
 def build_model_run(
-    task: Task,
     agent: Agent,
-    policy: Policy,
+    open_policy: Callable[[list[ChatMessage]], Policy],
     terminal: SandboxTerminal,
     observer: EpisodeObserver,
     *,
     settings: EpisodeSettings,
     segments: ReadSegments = tuple,
 ) -> SolverRun:
-    transcript = RecordingPolicy(policy, agent.opening_messages(task))
-    return ModelSolverRun(AgentLoop(task, agent, transcript, terminal, settings, observer), transcript, segments)
+    """Return an attempt; ``open_policy`` returns the policy of a task, or of a step of it, from its opening."""
+    record = MessageRecord()
+
+    def open_recording_policy(step: Task) -> Policy:
+        opening = agent.opening_messages(step)
+        record.messages.extend(opening)
+        return RecordingPolicy(open_policy(opening), record)
+
+    return ModelSolverRun(AgentLoop(agent, open_recording_policy, terminal, settings, observer), record, segments)
 
 
 def request_builder(given: EvaluateArguments) -> BuildRequest:
@@ -184,14 +199,28 @@ async def serve_model(spec: EngineSpec) -> AsyncGenerator[Engine]:
         await engine.stop()
 
 
+async def load_calling_agent(given: EvaluateArguments, settings: WorkerSpec) -> Agent:
+    """Return the agent whose replies are calls in the format of the folder's model.  Raises UserError."""
+    return make_agent(settings.agent, await _load_call_format(given, settings))
+
+
+async def _load_call_format(given: EvaluateArguments, settings: WorkerSpec) -> CallFormat:
+    def read() -> CallFormat:
+        return load_call_format(settings.agent.settings, str(Path(given.model or "").absolute()))
+
+    return await asyncio.to_thread(read)
+
+
 async def load_chat_format(given: EvaluateArguments, config: RunConfig, agent: Agent) -> ChatFormat:
     """Load the chat format of ``agent`` and the folder's model.  Raises UserError if they do not fit together."""
 
     def read() -> ChatFormat:
         folder = str(Path(given.model or "").absolute())
-        return chat_format.load_chat_format(
+        chat = chat_format.load_chat_format(
             folder, agent.offered_tools, thinking=config.agent.thinking.template_argument
         )
+        require_readable_replies(config.agent, chat.tokenizer)
+        return chat
 
     return await asyncio.to_thread(read)
 
@@ -213,14 +242,19 @@ async def served_model_solver(
         )
 
     def start(task: Task, attempt: AttemptId, terminal: SandboxTerminal, observer: EpisodeObserver) -> SolverRun:
-        context = open_prompt_context(episode, chat, agent.opening_messages(task))
-        policy = TokenPolicy(chat, context, engine.generate, build_sampling(attempt))
-        return build_model_run(task, agent, policy, terminal, observer, settings=episode, segments=context.segments)
+        del task
+        contexts, sampling = StepContexts(episode, chat), build_sampling(attempt)
+
+        def open_policy(opening: list[ChatMessage]) -> Policy:
+            return TokenPolicy(chat, contexts.open(opening), engine.generate, sampling)
+
+        return build_model_run(agent, open_policy, terminal, observer, settings=episode, segments=contexts.segments)
 
     if not settings.harness.harness:
         yield start
     else:
-        async with HarnessRunner(settings.harness, chat.tokenizer, engine.generate) as harnesses:
+        calls = await _load_call_format(given, settings)
+        async with HarnessRunner(settings.harness, chat.tokenizer, engine.generate, calls) as harnesses:
             yield gateway_solver(harnesses, episode, build_sampling)
 
 
@@ -274,14 +308,18 @@ async def remote_model_solver(
     async with ChatEndpoint(replace(endpoint_settings, thinking=thinking)) as endpoint:
 
         def start(task: Task, attempt: AttemptId, terminal: SandboxTerminal, observer: EpisodeObserver) -> SolverRun:
-            policy = ChatPolicy(
-                endpoint,
-                agent.opening_messages(task),
-                tools=tools,
-                context_tokens=episode.context_tokens,
-                temperature=0.0 if given.greedy else given.temperature,
-                seed=attempt.sampling_seed(given.seed),
-            )
-            return build_model_run(task, agent, policy, terminal, observer, settings=episode)
+            del task
+
+            def open_policy(opening: list[ChatMessage]) -> Policy:
+                return ChatPolicy(
+                    endpoint,
+                    opening,
+                    tools=tools,
+                    context_tokens=episode.context_tokens,
+                    temperature=0.0 if given.greedy else given.temperature,
+                    seed=attempt.sampling_seed(given.seed),
+                )
+
+            return build_model_run(agent, open_policy, terminal, observer, settings=episode)
 
         yield start

@@ -6,6 +6,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import orjson
+
 from actors.rewards.episode_result import ModelTurn
 from actors.rollout.observer import EpisodeObserver
 from actors.rollout.sandbox_terminal import SandboxTerminal
@@ -16,13 +18,16 @@ from protocol.trajectory import EpisodeStatus, Reward
 from sandbox.errors import SandboxDestroyed
 from sandbox.tasks.task import Task
 from sandbox.validation.proofs import run_oracle
+from sandbox.validation.web_oracle import has_web_oracle, oracle_calls
 
 
 class SolverRun(Protocol):
     """One running attempt."""
 
-    def run(self) -> Coroutine[None, None, EpisodeStatus]:
-        """Act until the attempt can be graded.  Raises InfraError (also as SandboxLost) and SandboxDestroyed."""
+    def play(self, task: Task) -> Coroutine[None, None, EpisodeStatus]:
+        """Act until the task, or a step of it, can be graded.
+
+        Raises InfraError (also as SandboxLost) and SandboxDestroyed."""
         ...
 
     @property
@@ -51,6 +56,7 @@ class NullObserver:
     def on_call(self, name: str, command: str) -> None: ...
     def on_output(self, text: str) -> None: ...
     def on_result(self, output: str) -> None: ...
+    def on_picture(self, picture: bytes) -> None: ...
     def on_grade(self, graded: EpisodeGrade, reward: Reward) -> None: ...
 
 
@@ -58,29 +64,61 @@ class NullObserver:
 class ScriptedSolverRun:
     """One attempt without a model."""
 
-    act: Callable[[], Coroutine[None, None, None]]
+    act: Callable[[Task], Coroutine[None, None, None]]
     final_answer: str = ""
     turns: Sequence[ModelTurn] = ()
     usage: AttemptUsage = field(default_factory=AttemptUsage)
 
-    async def run(self) -> EpisodeStatus:
-        await self.act()
+    async def play(self, task: Task) -> EpisodeStatus:
+        await self.act(task)
         return EpisodeStatus.COMPLETED
 
     def trajectory_json(self) -> dict[str, JsonValue]:
         return {"messages": []}
 
 
+@dataclass(slots=True)
+class WebOracleRun:
+    """The oracle of a web task: its actions, carried out by the agent's own browser and recorded as an agent's."""
+
+    terminal: SandboxTerminal
+    observer: EpisodeObserver
+    messages: list[JsonValue] = field(default_factory=list["JsonValue"])
+    final_answer: str = ""
+    turns: Sequence[ModelTurn] = ()
+    usage: AttemptUsage = field(default_factory=AttemptUsage)
+
+    async def play(self, task: Task) -> EpisodeStatus:
+        self.messages.append({"role": "user", "content": task.instruction})
+        for turn, call in enumerate(oracle_calls(task)):
+            action = orjson.dumps({"action": call.as_action()}).decode()
+            self.messages.append({"role": "assistant", "content": f"```json\n{action}\n```"})
+            self.observer.on_turn(turn, action, 0, (0, 0), 0.0)
+            self.observer.on_call(call.name, action)
+            done = await self.terminal.call(call.name, call.arguments, self.observer.on_output)
+            self.observer.on_result(done.text)
+            if done.picture is not None:
+                self.observer.on_picture(done.picture)
+            self.messages.append({"role": "user", "content": done.text})
+        return EpisodeStatus.COMPLETED
+
+    def trajectory_json(self) -> dict[str, JsonValue]:
+        return {"messages": self.messages[:-1]}
+
+
 def oracle_solver(task: Task, attempt: AttemptId, terminal: SandboxTerminal, observer: EpisodeObserver) -> SolverRun:
     """Run the task's own solution."""
     del attempt
 
-    async def act() -> None:
-        if not task.solution:
+    if has_web_oracle(task):
+        return WebOracleRun(terminal, observer)
+
+    async def act(step: Task) -> None:
+        if not step.solution:
             return
-        observer.on_call("solution", task.solution)
+        observer.on_call("solution", step.solution)
         try:
-            observer.on_result(await run_oracle(terminal.session, task))
+            observer.on_result(await run_oracle(terminal.session, step))
         except SandboxDestroyed as error:
             raise SandboxDestroyedByAgent(str(error)) from error
 
@@ -91,7 +129,7 @@ def noop_solver(task: Task, attempt: AttemptId, terminal: SandboxTerminal, obser
     """Do nothing."""
     del task, attempt, terminal, observer
 
-    async def act() -> None:
-        return
+    async def act(step: Task) -> None:
+        del step
 
     return ScriptedSolverRun(act)

@@ -8,31 +8,41 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from rich.console import Console
 
 from actors.rewards.composite import RewardFunction
 from actors.rollout.grading import GradedEpisode, run_and_grade
 from actors.rollout.observer import EpisodeObserver
 from actors.rollout.recorder import TerminalRecorder
-from actors.rollout.sandbox_terminal import hold_terminal
-from actors.rollout.terminal import EpisodeGrade, Grader
+from actors.rollout.sandbox_terminal import SandboxTerminal, hold_terminal
+from actors.rollout.terminal import EpisodeGrade
 from actors.workers.episode_failure import EpisodeFailure, classify_failure
 from actors.workers.settings import WorkerSpec
+from launch.evaluation.results.swe_synth_samples import PATCH
 from launch.evaluation.solvers.solver import NullObserver, Solver, SolverRun
+from launch.evaluation.standalone.attempt_images import AttemptImages
 from protocol.evaluation import AttemptError, AttemptId, AttemptRecord, AttemptStage, AttemptUsage, AttemptVerdict
 from protocol.events import JsonValue
+from protocol.run_directory.page_pictures import PictureWriter, pictures_path
 from protocol.trajectory import InfraFailure, Reward
+from sandbox.errors import SandboxDestroyed
 from sandbox.pool.sandbox_pool import SandboxPool
 from sandbox.providers.interface import LocalProvider, Sandbox
+from sandbox.session.child_process import collect_child_output
+from sandbox.tasks.formats.swe_bugs.bug_rows import find_bug
 from sandbox.tasks.task import Task
 from sandbox.tools import Toolset
 
 OnRecord = Callable[[AttemptRecord, Mapping[str, JsonValue]], None]
 """Callback for each finished attempt and its trajectory."""
 _MESSAGE_CHARS = 500
+_PATCH_S, _PATCH_BYTES = 60.0, 1 << 20
+_PATCH_ENV = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root"}
 _RECORDING_BYTES = 400_000
 """Size of a terminal recording beyond which only replies and commands are recorded, up to a tenth more."""
 
@@ -59,22 +69,53 @@ class _AttemptState:
     solver_run: SolverRun | None = None
     verdict: AttemptVerdict | None = None
     slow_cleanup: AttemptError | None = None
+    patch: str = ""
+    """The agent's changes of the repository whose bug it was to mend; empty for none."""
+    remark: str = ""
 
     @property
     def usage(self) -> AttemptUsage:
         return self.solver_run.usage if self.solver_run is not None else AttemptUsage()
+
+    @property
+    def trajectory(self) -> dict[str, JsonValue]:
+        found: dict[str, JsonValue] = {"messages": []}
+        if self.solver_run is not None:
+            found = self.solver_run.trajectory_json()
+        return {**found, PATCH: self.patch} if self.patch else found
 
 
 @dataclass(slots=True)
 class _StagedGrading:
     """A terminal whose grading starts the evaluate stage, so that later failures count as grading failures."""
 
-    terminal: Grader
+    terminal: SandboxTerminal
     state: _AttemptState
+    show_patch: str
+    """Shell command that prints what the agent has changed; empty for none."""
 
-    async def grade(self) -> EpisodeGrade:
+    async def grade(self, last_reply: str) -> EpisodeGrade:
         self.state.stage = AttemptStage.EVALUATE
-        return await self.terminal.grade()
+        if self.show_patch:
+            self.state.patch, self.state.remark = await _read_patch(self.terminal, self.show_patch)
+        return await self.terminal.grade(last_reply)
+
+
+async def _read_patch(terminal: SandboxTerminal, command: str) -> tuple[str, str]:
+    """Return what ``command`` prints, if it is whole, or why there is no patch."""
+    argv = ("/bin/sh", "-c", command)
+    try:
+        end, output = await collect_child_output(
+            terminal.session, argv, env=_PATCH_ENV, limit_s=_PATCH_S, most_bytes=_PATCH_BYTES
+        )
+        patch = output.decode()
+    except (OSError, SandboxDestroyed, UnicodeDecodeError) as error:
+        return "", f"there is no patch: {error}"[:_MESSAGE_CHARS]
+    if end is None:
+        return "", f"there is no patch: it is longer than {_PATCH_BYTES >> 20} MiB, or took longer than {_PATCH_S:g} s"
+    if end.code:
+        return "", f"there is no patch: exit code {end.code}: {' '.join(patch.split())[-_MESSAGE_CHARS:]}"
+    return patch, ""
 
 
 async def run_attempts(
@@ -83,17 +124,21 @@ async def run_attempts(
     context: EvaluationContext,
     concurrency: int,
     on_record: OnRecord,
+    *,
+    console: Console,
 ) -> None:
-    """Start attempts in order, ``concurrency`` at a time."""
-    waiting = iter(attempts)
+    """Start attempts in order as their images are there, ``concurrency`` at a time; ``console`` gets a line for each
+    image that is made."""
+    images = await asyncio.to_thread(AttemptImages, attempts, tasks, context.pool.images, console)  # reads the contexts
 
-    async def work(waiting: Iterator[AttemptId]) -> None:
-        for attempt in waiting:
+    async def work() -> None:
+        while (attempt := await images.take()) is not None:
             on_record(*await run_attempt(attempt, tasks[attempt.task], context))
+            await images.finish(attempt)
 
-    async with asyncio.TaskGroup() as group:
+    async with images.making(), asyncio.TaskGroup() as group:
         for _ in range(min(concurrency, len(attempts))):
-            group.create_task(work(waiting))
+            group.create_task(work())
 
 
 async def run_attempt(
@@ -117,8 +162,9 @@ async def run_attempt(
         state.usage,
         greedy=context.greedy,
         recording=attempt.uid if context.terminals is not None else "",
+        remark=state.remark,
     )
-    return record, state.solver_run.trajectory_json() if state.solver_run is not None else {"messages": []}
+    return record, state.trajectory
 
 
 def _to_error(stage: AttemptStage, failed: EpisodeFailure) -> AttemptError:
@@ -138,10 +184,12 @@ async def _run_stages(attempt: AttemptId, task: Task, context: EvaluationContext
         opening, task, worker.terminal_limits, context.tools, on_slow_cleanup=report_slow_cleanup
     ) as terminal:
         state.stage = AttemptStage.AGENT
-        with _observing(attempt, task, context.terminals) as observer:
+        with _observing(attempt, task, context) as observer:
+            terminal.show_opening(observer.on_picture)
             run = state.solver_run = context.solver(task, attempt, terminal, observer)
-            grading = _StagedGrading(terminal, state)
-            ended = await run_and_grade(run.run(), grading, task, lambda: run.final_answer, deadlines)
+            bug = find_bug(task)
+            grading = _StagedGrading(terminal, state, bug.show_patch if bug is not None else "")
+            ended = await run_and_grade(run.play, grading, terminal.shown_task, lambda: run.final_answer, deadlines)
             state.stage = AttemptStage.EVALUATE
             reward = await _reward(ended, task, run, context.reward)
             observer.on_grade(ended.grade, reward)
@@ -154,16 +202,18 @@ async def _run_stages(attempt: AttemptId, task: Task, context: EvaluationContext
 
 async def _reward(ended: GradedEpisode, task: Task, run: SolverRun, reward: RewardFunction) -> Reward:
     result = ended.to_result(task, run.turns, run.usage.completion_tokens)
-    return (await reward.compute_reward(result)).reward
+    return ended.with_step_rewards((await reward.compute_reward(result)).reward)
 
 
 @contextmanager
-def _observing(attempt: AttemptId, task: Task, terminals: Path | None) -> Generator[EpisodeObserver]:
-    if terminals is None:
+def _observing(attempt: AttemptId, task: Task, context: EvaluationContext) -> Generator[EpisodeObserver]:
+    if context.terminals is None:
         yield NullObserver()
         return
-    file = terminals / f"{attempt.uid}.cast"
-    with closing(TerminalRecorder(file, task.instruction, _RECORDING_BYTES)) as recorder:
+    file = context.terminals / f"{attempt.uid}.cast"
+    path = pictures_path(context.terminals.parent, attempt.uid)
+    pictures = PictureWriter(path, context.worker.episode.picture_budget_bytes)
+    with closing(TerminalRecorder(file, task.instruction, pictures, _RECORDING_BYTES)) as recorder:
         yield recorder
 
 

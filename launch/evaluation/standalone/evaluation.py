@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import orjson
 from rich.console import Console
 
+from actors.agents.settings import ToolsetKind
 from launch.config import RunConfig, load_recipe
 from launch.evaluation.evaluation_options import EvaluateArguments, SolverKind
 from launch.evaluation.results.csv_tables import render_results_csv, render_tasks_csv
@@ -29,6 +30,8 @@ from launch.evaluation.results.evaluation_summary import (
     EvaluationSummary,
     summarise_attempts,
 )
+from launch.evaluation.results.liveweb_samples import build_liveweb_sample
+from launch.evaluation.results.swe_synth_samples import build_sample
 from launch.evaluation.standalone.attempt_plan import plan_attempts, remaining_attempts
 from launch.evaluation.task_selection import TaskSelection, select_tasks
 from protocol.errors import UserError
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
     from actors.workers.settings import WorkerSpec
     from launch.evaluation.solvers.solver import Solver
 
+_WEB_AGENT = ("agent.kind=json", "agent.toolset=browser", "agent.prompt=browser-1")
 _LOCAL_SANDBOXES = (
     *("sandbox.provider=docker", "sandbox.urls=", "sandbox.callback=", "sandbox.group_slots=false"),
     "sandbox.options={}",
@@ -96,12 +100,26 @@ def build_evaluation(given: EvaluateArguments) -> StandaloneEvaluation:
     if _lacks_model_name(given) and is_evaluation(given.folder):
         # A folder keeps its model, even if the server lists another one first by now.
         given = _with_model_name(given, read_spec(given.folder).model_name)
-    config = load_local_recipe(given.recipe, given.overrides)
+    config = load_local_recipe(given.recipe, given.config_overrides)
     selected = select_tasks(given.tasks, given.datasets, given.only, given.selected_task_ids, given.limit)
     selection = _require_solutions(given, selected) if given.oracle else selected
+    config = _with_browser(given, config, selection)
     plan = plan_attempts(list(selection.tasks), given.attempts)
     selection = selection.with_network(config.sandbox.network)
     return StandaloneEvaluation(given, config, selection, tuple(plan), given.build_spec(config, selection))
+
+
+def _with_browser(given: EvaluateArguments, config: RunConfig, selection: TaskSelection) -> RunConfig:
+    """Return the settings with which tasks of the web can be done.  Raises UserError for a model without a browser."""
+    web = next((task.id for task in selection.tasks.values() if task.start_url), "")
+    if not web or config.agent.toolset is ToolsetKind.BROWSER or config.agent.harness:
+        return config
+    if given.solver in {SolverKind.ORACLE, SolverKind.NOOP}:
+        return load_local_recipe(given.recipe, [*given.config_overrides, *_WEB_AGENT])
+    raise UserError(
+        f"task {web} begins on a page of the web: give the agent a browser, with the recipe art_liveweb or "
+        "--set agent.toolset=browser"
+    )
 
 
 async def resolve_model_name(evaluation: StandaloneEvaluation) -> StandaloneEvaluation:
@@ -128,7 +146,7 @@ def _with_model_name(given: EvaluateArguments, name: str) -> EvaluateArguments:
 
 def _require_solutions(given: EvaluateArguments, selection: TaskSelection) -> TaskSelection:
     """Drop the tasks that the oracle cannot solve.  Raises UserError if none is left."""
-    without = [task.id for task in selection.tasks.values() if not (task.solution or task.answer)]
+    without = [task.id for task in selection.tasks.values() if not task.has_oracle]
     kept = {name: task for name, task in selection.tasks.items() if name not in without}
     if not kept:
         raise UserError(f"no task of {given.tasks} has a solution: evaluate a model on them, --model PATH|URL")
@@ -162,11 +180,16 @@ async def run_evaluation(
     from launch.evaluation.standalone.evaluation_progress import report_progress
 
     given = evaluation.arguments
+    model = given.model_name or given.model or given.solver.value
     with report_progress(len(to_run), console) as progress:
 
         def on_record(record: AttemptRecord, trajectory: Mapping[str, JsonValue]) -> None:
             if given.save_trajectories:
                 folder.add_trajectory({"task": record.task, "number": record.number, **trajectory})
+                task = evaluation.selection.tasks[record.task]
+                liveweb = build_liveweb_sample(task, record, trajectory)
+                if sample := build_sample(task, record, trajectory, model) or liveweb:
+                    folder.add_sample(sample)
             folder.add_record(record)
             progress.add(record)
 
@@ -181,7 +204,8 @@ async def run_evaluation(
             greedy=given.greedy,
             terminals=None if given.no_record else folder.path / TERMINALS_FOLDER,
         ) as context:
-            await run_attempts(to_run, evaluation.selection.tasks, context, evaluation.concurrency, on_record)
+            tasks = evaluation.selection.tasks
+            await run_attempts(to_run, tasks, context, evaluation.concurrency, on_record, console=console)
 
 
 @asynccontextmanager
@@ -193,6 +217,7 @@ async def _open_solver(
 ) -> AsyncGenerator[Solver]:
     from launch.evaluation.solvers.models import (
         build_engine_spec,
+        load_calling_agent,
         load_chat_format,
         remote_model_solver,
         serve_model,
@@ -207,6 +232,7 @@ async def _open_solver(
         case SolverKind.NOOP:
             yield noop_solver
         case SolverKind.SERVED:
+            agent = await load_calling_agent(given, settings)
             spec, chat = (
                 build_engine_spec(given, config, folder.directory),
                 await load_chat_format(given, config, agent),

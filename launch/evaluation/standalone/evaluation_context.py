@@ -8,6 +8,8 @@ from pathlib import Path
 
 from actors.agents.agent import Agent
 from actors.agents.registry import make_agent
+from actors.agents.settings import ToolsetKind
+from actors.harnesses.installation import require_installed
 from actors.rewards.composite import open_reward
 from actors.workers.settings import WorkerSpec
 from launch.actor_group.specs.worker_spec import BufferAddress, worker_spec
@@ -17,6 +19,7 @@ from launch.evaluation.standalone.attempt_runner import EvaluationContext
 from launch.hosts.cluster_nodes import ClusterNode
 from launch.hosts.placement import WorkerShare
 from launch.run_records.run_directory import RunDirectory
+from sandbox.browser.installation import require_browser
 from sandbox.host_record import current_host, require_answering_engine
 from sandbox.pool.sandbox_pool import SandboxPool
 
@@ -33,8 +36,14 @@ async def open_evaluation_context(
     greedy: bool = False,
     terminals: Path | None = None,
 ) -> AsyncGenerator[EvaluationContext]:
-    """Open up to ``concurrency`` sandboxes, named after ``directory``.  Raises UserError without a Docker engine."""
+    """Open up to ``concurrency`` sandboxes, named after ``directory``.
+
+    Raises UserError without a Docker engine, or if the harness or the browser is not installed."""
     host = require_answering_engine(current_host())
+    if (harness := config.agent.published_harness) is not None:
+        require_installed(host.home, harness)
+    if config.agent.toolset is ToolsetKind.BROWSER:
+        require_browser(host.home)
     settings = worker_spec(
         config,
         directory,
@@ -46,8 +55,8 @@ async def open_evaluation_context(
     )
     agent = make_agent(settings.agent)
     async with (
-        open_reward(settings.reward) as rewards,
+        open_reward(settings.reward.without_judge()) as reward,
         SandboxPool(settings.pool, host) as pool,
         open_solver(settings, agent) as solver,
     ):
-        yield EvaluationContext(pool, settings, agent.tools, solver, rewards.without_judge(), greedy, terminals)
+        yield EvaluationContext(pool, settings, agent.tools, solver, reward, greedy, terminals)

@@ -12,8 +12,8 @@ from launch.monitor.api_types import GroupRow
 from launch.monitor.archive.catalog import GroupFacts, RunCatalog
 from launch.monitor.archive.step_table import finite_or_none
 from launch.monitor.archive.trajectory_table import BUFFERED, DROPPED, TRAINED, UNKNOWN, Array
-from launch.monitor.run_state.sanitize import sanitize_text
 from protocol.groups import GroupOutcome
+from protocol.plain_text import sanitize_text
 
 
 class GroupTable(NamedTuple):

@@ -17,7 +17,7 @@ from launch.monitor.archive.catalog import RunCatalog
 from launch.monitor.archive.group_table import GroupTable, build_group_table, group_row
 from launch.monitor.archive.step_table import finite_or_none
 from launch.monitor.archive.trajectory_table import BUFFERED, DROPPED, UNKNOWN, Array
-from launch.monitor.run_state.sanitize import sanitize_text
+from protocol.plain_text import sanitize_text
 from protocol.trajectory import DropReason, make_trajectory_id
 from protocol.weights import format_version
 

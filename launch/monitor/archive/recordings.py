@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from launch.monitor.run_state.sanitize import TerminalSanitizer, sanitize_text
+from launch.monitor.run_state.sanitize import TerminalSanitizer
+from protocol.plain_text import sanitize_text
 from protocol.run_directory.file_tail import FileTail
 from protocol.run_directory.json_fields import parse_json_object
 from protocol.run_directory.terminal_recordings import turn_marker_label

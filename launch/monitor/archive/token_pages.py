@@ -9,7 +9,7 @@ from launch.monitor.archive.step_table import finite_or_none
 from launch.monitor.archive.token_facts import LocatedTrajectory, ReadContext, TokenArrays, read_trajectory_record
 from launch.monitor.archive.trajectory_table import Array
 from protocol.run_directory.trained_log import TokenLossFlag
-from protocol.trajectory import DropReason, Segment, TurnKind
+from protocol.trajectory import ASIDES, DropReason, Segment, TurnKind
 from protocol.weights import format_version
 
 MAX_TOKENS = 4_000
@@ -53,6 +53,8 @@ def _uses(segment: Segment, tokens: TokenArrays, where: LocatedTrajectory, bound
     for turn in segment.turns:
         if turn.kind is TurnKind.OBSERVATION:
             found[turn.start : turn.end] = TokenUse.OBSERVATION
+        elif turn.role in ASIDES:
+            found[turn.start : turn.end] = TokenUse(turn.role)
     sampled, stale = segment.loss_mask == 1, tokens.staleness > (np.inf if bound is None else bound)
     match where.row.state:
         case TrajectoryState.BUFFERED:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +18,9 @@ from launch.monitor.archive.token_facts import (
     read_trajectory_record,
 )
 from launch.monitor.archive.token_pages import round_for_display
-from launch.monitor.run_state.sanitize import sanitize_text
 from protocol.cli.output import display_path
+from protocol.plain_text import sanitize_text
+from protocol.run_directory.page_pictures import list_pictures, pictures_path
 from protocol.run_directory.recording_reader import recording_path
 from protocol.run_directory.trajectory_export import UnreadableTrajectoryError, read_exported_trajectory
 from protocol.trajectory import Segment, Turn, TurnKind
@@ -33,6 +35,7 @@ def read_trajectory_detail(context: ReadContext, where: LocatedTrajectory) -> Tr
     trajectory = read.trajectory
     path = recording_path(context.run_dir, where.row.recording)
     positions = find_turn_positions(path) if path is not None else {}
+    pictures = _pictures_by_turn(context, where.row.recording)
     return TrajectoryDetail(
         row=where.row,
         directory=str(display_path(context.run_dir)),
@@ -49,7 +52,7 @@ def read_trajectory_detail(context: ReadContext, where: LocatedTrajectory) -> Tr
         ms=trajectory.timings_ms,
         trained_version="" if where.version == NO_VERSION else format_version(where.version),
         max_staleness=context.max_staleness,
-        segments=_segments(context, read, positions),
+        segments=_segments(context, read, positions, pictures),
         recording=_recording(context, where.row.recording, path),
     )
 
@@ -71,15 +74,30 @@ def read_group_member(context: ReadContext, where: LocatedTrajectory) -> GroupMe
     )
 
 
-def _segments(context: ReadContext, read: TrajectoryRecord, positions: dict[int, TurnPosition]) -> list[SegmentView]:
+def _pictures_by_turn(context: ReadContext, recording: str) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = {}
+    if recording_path(context.run_dir, recording) is not None:
+        for number, picture in enumerate(list_pictures(pictures_path(context.run_dir, recording))):
+            found.setdefault(picture.turn, []).append(number)
+    return found
+
+
+def _segments(
+    context: ReadContext,
+    read: TrajectoryRecord,
+    positions: dict[int, TurnPosition],
+    pictures: dict[int, list[int]],
+) -> list[SegmentView]:
     found: list[SegmentView] = []
-    index = 0
+    index, is_numbered = 0, any(turn.number for segment in read.trajectory.segments for turn in segment.turns)
     for segment, tokens in zip(read.trajectory.segments, read.tokens, strict=True):
         turns: list[TurnView] = []
         for turn in segment.turns:
             is_model = turn.kind is TurnKind.MODEL
-            number, position = (index, positions.get(index)) if is_model else (-1, None)
-            turns.append(_turn(context, (segment, tokens), turn, number, position))
+            number = -1 if not is_model else turn.number if is_numbered else index
+            view = _turn(context, (segment, tokens), turn, number, positions.get(number))
+            opens = turn.kind is TurnKind.PROMPT and not index
+            turns.append(replace(view, pictures=pictures.get(number, []) if is_model or opens else []))
             index += is_model
         found.append(SegmentView(len(segment), segment.parent, segment.offset, turns))
     return found
@@ -107,6 +125,7 @@ def _turn(
         tool=sanitize_text(turn.tool),
         exit_code=turn.exit_code,
         ms=turn.duration_ms,
+        role=turn.role.value,
         malformed=turn.malformed,
         mixed_prefix=turn.mixed_prefix,
         cuts=turn.server_switches,
@@ -120,6 +139,7 @@ def _turn(
         staleness_max=int(staleness.max()) if staleness.size and staleness.max() >= 0 else None,
         at_s=position.at_s if position else None,
         recording_offset=position.offset if position else None,
+        pictures=[],
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import orjson
 
-from launch.monitor.run_state.sanitize import sanitize_text
+from protocol.plain_text import sanitize_text
 
 
 class TokenVocabulary:

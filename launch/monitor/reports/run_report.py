@@ -106,6 +106,10 @@ def _body(facts: ReportFacts, recordings: list[dict[str, JsonValue]], config: di
     if facts.evaluation_rows or facts.step_rows:
         sections.append(html_section(_evaluation(facts)))
     sections.append(_chart_pair("staleness", "clip"))
+    if facts.grading:
+        note = "whose programs decided the rewards: docs/grading.md"
+        table = html_table(("isolation", "episodes", "share"), facts.grading)
+        sections.append(html_section(PageSection("Grading", table, note)))
     sections.append(
         '<div class="columns even">'
         + html_section(PageSection("Dropped episodes", html_table(("reason", "episodes"), facts.drops)))

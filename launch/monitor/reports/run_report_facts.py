@@ -38,6 +38,13 @@ class ReportFigure(NamedTuple):
     note: str = ""
 
 
+_ISOLATION = {
+    "toolchain": "tests on longshore's programs",
+    "shared": "tests that import or start code of the agent",
+    "image": "tests on programs of the image",
+    "live": "tests beside processes of the agent",
+}
+"""Texts for :class:`sandbox.grading.isolation.decision.Isolation`."""
 _OFFLINE_EVALUATIONS = {"before", "after"}
 """Names of the evaluations before and after training."""
 
@@ -61,6 +68,8 @@ class ReportFacts:
     step_rows: list[tuple[str, ...]] = field(default_factory=list[tuple[str, ...]])
     """Rows of the online evaluations: step, pass@1, greedy, episodes, and whether its checkpoint is the best."""
     drops: list[tuple[str, ...]] = field(default_factory=list[tuple[str, ...]])
+    grading: list[tuple[str, ...]] = field(default_factory=list[tuple[str, ...]])
+    """Rows of isolation, graded episodes and their share, and the number of episodes with signs of cheating."""
     machines: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
 
 
@@ -101,6 +110,7 @@ def collect_report_facts(
     facts.drops = [
         (humanize_name(reason), format_count(n)) for reason, n in sorted(accounting.dropped.items())
     ] + failures
+    facts.grading = _grading(view)
     facts.machines = _machines(view, known)
     return facts
 
@@ -263,6 +273,17 @@ def _greedy(before: Event, after: Event) -> str:
 def _score(side: Event) -> str:
     value, spread = get_number(side, "pass_at_1"), get_number(side, "stderr")
     return format_score(value, None if value is None else spread)
+
+
+def _grading(view: RunView) -> list[tuple[str, ...]]:
+    counts, suspicious = view.totals.isolation, view.totals.suspicious
+    graded = sum(counts.values())
+    rows = [(_ISOLATION.get(name, name), format_count(n), format_percent(n / graded)) for name, n in counts.items()]
+    return (
+        [*sorted(rows), ("signs of cheating", format_count(suspicious), format_percent(suspicious / graded))]
+        if rows
+        else []
+    )
 
 
 def _machines(view: RunView, known: Event) -> list[tuple[str, str]]:

@@ -7,6 +7,7 @@ so.
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TypeAlias
@@ -22,6 +23,7 @@ from launch.pages.html_document import csp_source, html_head, inline_script
 from launch.pages.packages import package_text
 from launch.pages.script_bundle import bundle_scripts
 from launch.pages.static_files import static_text
+from protocol.run_directory.page_pictures import pictures_path, read_picture
 from protocol.run_directory.recording_reader import recording_path
 from protocol.run_directory.trajectory_export import UnreadableTrajectoryError
 
@@ -52,7 +54,7 @@ def render_group_page(run: str, context: ReadContext, group: GroupDetail, member
 def _add_trajectories(
     answers: EmbeddedAnswers, run: str, context: ReadContext, members: list[LocatedTrajectory]
 ) -> None:
-    """Add details of all, then recordings, then tokens, up to the maximum size."""
+    """Add details of all, then recordings, then pictures, then tokens, up to the maximum size."""
     details = {where.row.id: (where, read_trajectory_detail(context, where)) for where in members}
     of = f"/api/runs/{run}"
     left = MAX_BYTES
@@ -63,6 +65,11 @@ def _add_trajectories(
             left -= _put(
                 answers, f"{of}/recordings/{found.recording.name}", _cast(context.run_dir, found.recording.name)
             )
+    for where, found in details.values():
+        for number, picture in _pictures(context, found):
+            if len(picture) > left:
+                break
+            left -= _put(answers, f"{of}/trajectories/{where.row.id}/pictures/{number}", picture)
     for where, found in details.values():
         for address, page in _token_pages(context, where, found):
             if left <= 0:
@@ -80,6 +87,14 @@ def _token_pages(
             except UnreadableTrajectoryError:
                 return
             yield f"tokens?segment={number}&start={start}&limit={TOKENS}", page
+
+
+def _pictures(context: ReadContext, found: TrajectoryDetail) -> Iterator[tuple[int, str]]:
+    """Yield the number of each picture and its data URL."""
+    path = pictures_path(context.run_dir, found.row.recording)
+    for number in (each for segment in found.segments for turn in segment.turns for each in turn.pictures):
+        if (data := read_picture(path, number)) is not None:
+            yield number, f"data:image/jpeg;base64,{base64.b64encode(data).decode()}"
 
 
 def _put(answers: EmbeddedAnswers, address: str, answer: object) -> int:

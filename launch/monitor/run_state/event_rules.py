@@ -18,9 +18,10 @@ from launch.monitor.run_state.model import (
     PhaseSpan,
     SandboxCounts,
     StepSums,
+    TaskImageCounts,
 )
-from launch.monitor.run_state.sanitize import sanitize_text
 from protocol.groups import OUTCOME_DROP_REASONS
+from protocol.plain_text import sanitize_line, sanitize_text
 from protocol.run_directory.actor_names import EVALUATION_ENGINE, EVALUATION_WORKER
 from protocol.run_directory.json_fields import (
     Event,
@@ -80,6 +81,7 @@ def _run_started(state: MonitorState, event: Event, t: float) -> None:
     state.running.clear()
     state.engines.clear()
     state.sandboxes.clear()
+    state.images = None
     state.phases.clear()
     state.alerts.clear()
 
@@ -227,6 +229,15 @@ def _episode_finished(state: MonitorState, event: Event, t: float) -> None:
     timings = get_mapping(event, "ms")
     session.ms = {key: float(value) for key, value in timings.items() if isinstance(value, int | float)}
     state.totals.finished += 1
+    if isolation := get_text(event, "isolation"):
+        state.totals.isolation[isolation] = state.totals.isolation.get(isolation, 0) + 1
+
+
+def _episode_suspicious(state: MonitorState, event: Event, t: float) -> None:
+    state.totals.suspicious += 1
+    suspect = state.open_episode(event, t)
+    suspect.detail = sanitize_text("; ".join(map(str, get_list(event, "why")))[:400])
+    state.suspects.append(suspect)
 
 
 def _episode_failed(state: MonitorState, event: Event, t: float) -> None:
@@ -306,6 +317,12 @@ def _sandbox_counted(state: MonitorState, event: Event, t: float) -> None:
     state.sandboxes[worker], state.node_of_worker[worker] = counts, get_text(event, "node")
 
 
+def _images_counted(state: MonitorState, event: Event, t: float) -> None:
+    state.images = TaskImageCounts(
+        get_integer(event, "tasks"), get_integer(event, "ready"), get_integer(event, "failed")
+    )
+
+
 def _message_refused(state: MonitorState, event: Event, t: float) -> None:
     state.totals.refused_messages += 1
 
@@ -321,7 +338,7 @@ def _batch_skipped(state: MonitorState, event: Event, t: float) -> None:
 
 def _alert_raised(state: MonitorState, event: Event, t: float) -> None:
     name = get_text(event, "name")
-    state.alerts[name] = OpenAlert(name, get_text(event, "text"), event.get("health") is not False, t)
+    state.alerts[name] = OpenAlert(name, sanitize_line(get_text(event, "text")), event.get("health") is not False, t)
 
 
 def _alert_resolved(state: MonitorState, event: Event, t: float) -> None:
@@ -353,6 +370,7 @@ _RULES: dict[str, EventRule] = {
     "episode.finished": _episode_finished,
     "episode.failed": _episode_failed,
     "episode.cancelled": _episode_cancelled,
+    "episode.suspicious": _episode_suspicious,
     "trajectory.stored": _stored,
     "weights.published": _published,
     "engine.loaded": _engine_loaded,
@@ -365,6 +383,7 @@ _RULES: dict[str, EventRule] = {
     "engine.drained": _engine_state("restarting"),
     "engine.restarted": _engine_restarted,
     "sandbox.counted": _sandbox_counted,
+    "images.counted": _images_counted,
     "message.refused": _message_refused,
     "events.dropped": _events_dropped,
     "process.died": _process_died,

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from launch.monitor.run_state.sanitize import sanitize_text
 from protocol.cli.formatting import format_bytes, format_score
+from protocol.plain_text import sanitize_line
 from protocol.run_directory.json_fields import (
     Event,
     get_integer,
@@ -48,7 +48,7 @@ def describe_event(event: Event) -> LogLine | None:
     if kind == "group.closed" and get_text(event, "outcome") == "too_few_members":
         level = "warn"
     t, node, trajectory = get_number(event, "t") or 0.0, get_text(event, "node"), get_text(event, "trajectory")
-    return LogLine(t, kind, node, level, sanitize_text(text[:300]), trajectory)
+    return LogLine(t, kind, node, level, sanitize_line(text[:300]), trajectory)
 
 
 class _EventFields(dict[str, "_EventField"]):
@@ -124,7 +124,7 @@ def _episode_finished(event: Event) -> str:
 
 def _suspicious(event: Event) -> str:
     reasons = "; ".join(map(str, get_list(event, "why")))
-    return f"{get_text(event, 'trajectory')} passed suspiciously: {reasons}"
+    return f"{get_text(event, 'trajectory')} needs a look: {reasons}"
 
 
 def _group_closed(event: Event) -> str:
@@ -134,7 +134,11 @@ def _group_closed(event: Event) -> str:
 
 
 def _batch_skipped(event: Event) -> str:
-    reasons = {"all_stale": "every token is too old", "nonfinite": "loss or gradient was not finite"}
+    reasons = {
+        "all_stale": "every token is too old",
+        "nonfinite": "loss or gradient was not finite",
+        "unusable": "no trajectory was of this run's model and weights",
+    }
     reason = get_text(event, "reason")
     return f"{get_integer(event, 'groups')} groups skipped: {reasons.get(reason, reason)}"
 
@@ -248,11 +252,16 @@ _LINES: dict[str, tuple[str, str | Callable[[Event], str]]] = {
     "episode.failed": ("warn", "{trajectory} failed: {reason}, {detail}"),
     "episode.cancelled": ("detail", "{trajectory} cancelled"),
     "episode.suspicious": ("warn", _suspicious),
+    "pictures.removed": ("info", "the pictures of {episodes:d} older episodes are removed (agent.picture_budget_mb)"),
     "trajectory.stored": ("detail", "{trajectory} arrived: {outcome}"),
     "trajectory.acknowledged": ("detail", "{trajectory} acknowledged: {outcome}"),
     "trajectory.rejected": ("detail", "{trajectory} arrived too late: its group is closed"),
     "sample.abandoned": ("warn", "{trajectory} given up after {attempts:d} attempts"),
     "task.requeued": ("info", "{task} queued again: {reason:words}"),
+    "task.put_off": ("detail", "{task} put off until its image is ready"),
+    "task.unusable": ("warn", "{task} is left out: {reason}"),
+    "task.usable": ("info", "{task} is used again: its image is there"),
+    "images.on_demand": ("warn", "{worker} makes missing images only when an episode needs them: {reason}"),
     "epoch.ordered": ("info", "epoch {epoch:d} of {tasks:d} tasks, {reason}"),
     "admission.blocked": ("detail", "no new group: {reason}"),
     "admission.held": ("detail", "no new group for now: {reason:words}"),
@@ -293,6 +302,7 @@ _LINES: dict[str, tuple[str, str | Callable[[Event], str]]] = {
     "alert.resolved": ("detail", "alert resolved: {name:words}"),
     "parity.measured": ("detail", _parity_measured),
     "parity.skipped": ("info", "logprob parity not measured before step {step:d}: {why}"),
+    "trajectory.unusable": ("bad", "{trajectory} cannot be trained and was dropped: {why}"),
     "message.refused": ("warn", "message from {sender} refused: {reason}, {detail}"),
     "ack.unroutable": ("detail", "{sender} is gone: an acknowledgement was not delivered"),
     "sender.closed": ("detail", "{worker} closed its stream with {unacknowledged:count} unacknowledged trajectories"),
@@ -306,4 +316,13 @@ _LINES: dict[str, tuple[str, str | Callable[[Event], str]]] = {
     "stop.failed": ("warn", "not everything stopped: {why}"),
 }  # fmt: skip
 """Kind of event → its level in the log, and its text: a template over the event's fields, or a function."""
-_SILENT = frozenset({"sandbox.counted", "sandbox.started", "warm_start.progress", "evaluation.progress"})
+_SILENT = frozenset(
+    {
+        "loop.measured",
+        "sandbox.counted",
+        "sandbox.started",
+        "images.counted",
+        "warm_start.progress",
+        "evaluation.progress",
+    }
+)

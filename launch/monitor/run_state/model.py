@@ -12,7 +12,7 @@ from protocol.run_directory.json_fields import Event, get_integer, get_text
 from protocol.trajectory import TRAIN_PURPOSE
 
 PHASES = ("nodes", "engine", "model", "warm_start", "evaluation_before", "training", "evaluation_after", "shutdown")
-MAX_RUNNING, MAX_RECENT, MAX_GROUPS, MAX_LOG, MAX_POINTS = 4_096, 400, 60, 120, 4_096
+MAX_RUNNING, MAX_RECENT, MAX_SUSPECTS, MAX_GROUPS, MAX_LOG, MAX_POINTS = 4_096, 400, 8, 60, 120, 4_096
 
 
 @dataclass(slots=True)
@@ -118,6 +118,24 @@ class SandboxCounts:
     waiting: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class TaskImageCounts:
+    """Number of training tasks by the state of their images."""
+
+    tasks: int
+    ready: int
+    failed: int
+
+    @property
+    def pending(self) -> bool:
+        """Whether an image is still to be made."""
+        return self.ready + self.failed < self.tasks
+
+    def __str__(self) -> str:
+        failed = f", {self.failed} failed" if self.failed else ""
+        return f"images: {self.ready} of {self.tasks} ready{failed}"
+
+
 @dataclass(slots=True)
 class EvaluationProgress:
     done: int = 0
@@ -144,6 +162,10 @@ class RunTotals:
     """Totals since the start of the run."""
 
     finished: int = 0
+    isolation: dict[str, int] = field(default_factory=dict[str, int])
+    """Number of graded episodes by whose programs ran their tests."""
+    suspicious: int = 0
+    """Number of episodes with signs of cheating."""
     acknowledged: int = 0
     superseded: int = 0
     failed: dict[str, int] = field(default_factory=dict[str, int])
@@ -250,6 +272,8 @@ class MonitorState:
     phases: list[PhaseSpan] = field(default_factory=list[PhaseSpan])
     running: dict[str, EpisodeProgress] = field(default_factory=dict[str, EpisodeProgress])
     recent: deque[EpisodeProgress] = field(default_factory=lambda: deque[EpisodeProgress](maxlen=MAX_RECENT))
+    suspects: deque[EpisodeProgress] = field(default_factory=lambda: deque[EpisodeProgress](maxlen=MAX_SUSPECTS))
+    """Recent episodes with signs of cheating."""
     groups: dict[int, GroupState] = field(default_factory=dict[int, GroupState])
     curve: MetricCurve = field(default_factory=MetricCurve)
     evaluations: dict[str, EvaluationScore] = field(default_factory=dict[str, EvaluationScore])
@@ -261,6 +285,8 @@ class MonitorState:
     """Writer of ``sandbox.counted`` → its counts."""
     node_of_worker: dict[str, str] = field(default_factory=dict[str, str])
     """Writer of ``sandbox.counted`` → its node."""
+    images: TaskImageCounts | None = None
+    """None if no image was missing since the newest start."""
     totals: RunTotals = field(default_factory=RunTotals)
     alerts: dict[str, OpenAlert] = field(default_factory=dict[str, OpenAlert])
     """Alert name → the alert that is still open."""

@@ -24,6 +24,7 @@ _COUNTED = tuple(
     f'"kind":"{kind}"'.encode()
     for kind in (
         *("episode.finished", "episode.failed", "trajectory.stored", "group.closed", "message.refused"),
+        "episode.suspicious",
         *("events.dropped", "worker.started", "batch.skipped", "process.died", "process.hung"),
     )
 )

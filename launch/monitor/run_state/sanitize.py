@@ -1,35 +1,26 @@
-"""Makes text of sandboxes and models safe to show.  Pure.
+"""Makes JSON and terminal output of sandboxes and models safe to show.  Pure.
 
-:func:`sanitize_text` is for text: it removes escape sequences, control characters other than newline and tab, and marks
-of writing direction.  :class:`TerminalSanitizer` is for terminal emulators: colours, cursor movement and erasing pass;
-sequences that reach a person's own terminal, browser or clipboard do not.
+:class:`TerminalSanitizer` is for terminal emulators: colours, cursor movement and erasing pass; sequences that reach a
+person's own terminal, browser or clipboard do not.  Text is for :mod:`protocol.plain_text`.
 """
 
 from __future__ import annotations
 
 import re
 
+from protocol.escape_sequences import CSI, OTHER, STRING, STRING_START
 from protocol.events import JsonValue
+from protocol.plain_text import sanitize_text
 
-_CSI = r"\x1b\[[0-?]*[ -/]*[@-~]"
-_STRING = r"\x1b[\]PX^_][^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)"
-"""Complete OSC, DCS, SOS, PM and APC sequences."""
-_OTHER = r"\x1b[ -/]*[0-~]"
-_TURNING = "\u200e\u200f\u202a-\u202e\u2066-\u2069"
-_SEQUENCE = re.compile(f"{_STRING}|{_CSI}|{_OTHER}")
-_PIECE = re.compile(f"{_STRING}|{_CSI}|{_OTHER}|\x1b")
-_CONTROL = re.compile(f"[\x00-\x08\x0b-\x1f\x7f-\x9f{_TURNING}]")
-
-_UNFINISHED = re.compile(r"\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b\x9c]*\x1b?|[ -/]*)?\Z")
+_PIECE = re.compile(f"{STRING}|{CSI}|{OTHER}|\x1b")
+_UNFINISHED = re.compile(
+    r"(?:\x1bP(?:tmux;(?:[^\x1b]|\x1b\x1b)*\x1b?|\x1b(?:[^\x1b\\][^\x1b]*\x1b?)?)"
+    rf"|(?:\x1b\[|\x9b)[0-?]*[ -/]*|{STRING_START}[^\x07\x1b\x9c]*\x1b?|\x1b[ -/]*)\Z"
+)
 _MAX_HELD = 4_096
 """Maximum length of an unfinished sequence that is kept for the next piece."""
 _PLAYED = re.compile(r"\x1b\[[0-9;:?]*[ABCDEFGHJKLMPSTXZ@`abdefghlmrsu]|\x1b[78=>DEHM]|\x1b[()][0-9A-B]")
 _SILENT = re.compile("[\x00-\x07\x10-\x1a\x1c-\x1f\x7f-\x9f]")
-
-
-def sanitize_text(text: str) -> str:
-    """Return the text without escape sequences and control characters."""
-    return _CONTROL.sub("", _SEQUENCE.sub("", text))
 
 
 def sanitize_json(value: JsonValue) -> JsonValue:

@@ -24,6 +24,7 @@ from launch.monitor.run_state.model import (
     RunTotals,
     SandboxCounts,
     StepSums,
+    TaskImageCounts,
     add_counts,
 )
 from protocol.run_directory.run_status import RunStatus
@@ -110,6 +111,8 @@ class RunView:
     running_count: int
     recent: list[EpisodeProgress]
     """Recently ended episodes, newest first."""
+    suspects: list[EpisodeProgress]
+    """Recent episodes with signs of cheating, newest first; ``detail`` is why."""
     groups: list[GroupSummary]
     """Recent groups, newest first."""
     tokens: TokenTotals
@@ -122,6 +125,8 @@ class RunView:
     nodes: int
     workers: int
     sandboxes: SandboxCounts
+    images: TaskImageCounts | None
+    """Training tasks whose images are ready; None if none was missing since the newest start."""
     alerts: list[OpenAlert]
     """Open alerts: health alerts first, then the oldest first."""
     log: list[LogLine]
@@ -164,6 +169,7 @@ def build_run_view(state: MonitorState, statistics: TailStatistics, cursor: str)
         running=list(state.running.values())[-SHOWN_RUNNING:],
         running_count=len(state.running),
         recent=list(state.recent)[: -SHOWN_RECENT - 1 : -1],
+        suspects=list(state.suspects)[::-1],
         groups=[_group(state.groups[key]) for key in sorted(state.groups, reverse=True)[:SHOWN_GROUPS]],
         tokens=TokenTotals(
             last.sampled_tokens if last else 0, last.trained_tokens if last else 0, last.masked_tokens if last else 0
@@ -175,6 +181,7 @@ def build_run_view(state: MonitorState, statistics: TailStatistics, cursor: str)
         nodes=len(state.nodes),
         workers=len(state.workers),
         sandboxes=_sandboxes(state),
+        images=state.images,
         alerts=sorted(state.alerts.values(), key=lambda alert: (not alert.health, alert.since)),
         log=list(state.log),
         last_event_at=state.last_event_at,

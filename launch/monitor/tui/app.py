@@ -11,12 +11,16 @@ import math
 import re
 import signal
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
+from rich.segment import Segment
 from textual.app import App
 from textual.binding import Binding, BindingType
+from textual.color import Color
 from textual.dom import DOMNode
+from textual.filter import LineFilter
 from textual.screen import Screen
 
 from launch.monitor.api_types import RunProgress
@@ -37,6 +41,7 @@ from launch.monitor.tui.views.overview import Overview
 from launch.monitor.tui.views.terminal_wall import LiveTerminal, TerminalWall
 from launch.monitor.tui.views.trajectory_list import TrajectoryList
 from launch.monitor.tui.views.trajectory_view import TrajectoryView
+from protocol.plain_text import sanitize_text
 
 POLL_S = 0.25
 NEWS_S = 1.0
@@ -50,6 +55,14 @@ TABS = (
 )
 _OURS = "launch.monitor.tui"
 _ATTEMPT = re.compile(r"-a\d+\Z")
+
+
+class _PlainText(LineFilter):
+    """Keeps control characters in the text of runs from the terminal."""
+
+    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
+        del background
+        return [Segment(sanitize_text(text), style, control) for text, style, control in segments]
 
 
 class MonitorApp(App[None]):
@@ -80,6 +93,9 @@ class MonitorApp(App[None]):
         self.follower = RunFollower(run_dir)
         self.theme = "textual-light" if light else "textual-dark"
         self._head: RunProgress | None = None
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        return [*super().get_line_filters(), _PlainText()]
 
     def get_default_screen(self) -> Screen[None]:
         follower = self.follower

@@ -1,4 +1,4 @@
-"""Controls access: everybody on loopback, otherwise only clients with the token, by header or cookie.
+"""Controls access: only clients with the token, by header or cookie; without a token everybody on loopback.
 
 Every response has the same strict security headers.
 """
@@ -18,6 +18,7 @@ from launch.monitor.web.responses import error_response
 from protocol.processes.loopback import is_loopback
 
 COOKIE = "longshore_monitor"
+TOKEN_VARIABLE = "LONGSHORE_MONITOR_TOKEN"  # noqa: S105  the variable's name
 _SCHEME = "bearer "
 _REFUSAL_PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
@@ -85,7 +86,7 @@ class TokenMiddleware:
             return
         given = QueryParams(scope["query_string"]).get("token", "")
         if given and self._is_right(given):
-            answer = RedirectResponse(scope["path"], 303)
+            answer = RedirectResponse("/" + scope["path"].lstrip("/"), 303)  # //HOST would be another site
             answer.set_cookie(COOKIE, given, httponly=True, samesite="strict")
         else:
             line = (

@@ -30,6 +30,7 @@ from launch.monitor.web.responses import ApiError, download_response, event_stre
 from launch.monitor.web.watched_runs import WatchedRun, WatchedRuns
 from protocol.run_directory.json_fields import parse_json_object
 from protocol.run_directory.layout import METRICS_FILE
+from protocol.run_directory.page_pictures import pictures_path, read_picture
 from protocol.run_directory.recording_reader import recording_path
 from protocol.run_directory.trajectory_export import UnreadableTrajectoryError
 
@@ -59,6 +60,7 @@ class MonitorApi:
             Route(f"{of}/trajectories", self.trajectories),
             Route(f"{of}/trajectories/{{trajectory}}", self.trajectory),
             Route(f"{of}/trajectories/{{trajectory}}/tokens", self.tokens),
+            Route(f"{of}/trajectories/{{trajectory}}/pictures/{{number}}", self.picture),
             Route(f"{of}/trajectories/{{trajectory}}/export", self.trajectory_file),
             Route(f"{of}/recordings/{{recording}}", self.recording),
             Route(f"{of}/activity", self.activity),
@@ -179,6 +181,16 @@ class MonitorApi:
         if page is None:
             raise ApiError(404, f"{where.row.id} has no segment {segment}")
         return json_response(page)
+
+    async def picture(self, request: Request) -> Response:
+        """Return a JPEG of what the agent's browser showed.  It comes from a sandbox, and is checked to be one."""
+        follower, where = await self._located(request)
+        number = query_parameters.parse_integer({"number": request.path_params["number"]}, "number", 0)
+        path = pictures_path(follower.run_dir, where.row.recording)
+        found = await asyncio.to_thread(read_picture, path, number)
+        if found is None:
+            raise ApiError(404, f"{where.row.id} has no picture {number}, or it was removed")
+        return Response(found, media_type="image/jpeg")
 
     async def trajectory_file(self, request: Request) -> Response:
         """Return the trajectory as one file that needs no monitor."""

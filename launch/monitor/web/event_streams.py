@@ -17,9 +17,10 @@ import orjson
 from launch.monitor.api_types import ErrorResponse
 from launch.monitor.archive.recordings import MAX_BYTES
 from launch.monitor.run_state.event_text import describe_event
-from launch.monitor.run_state.sanitize import TerminalSanitizer, sanitize_json, sanitize_text
+from launch.monitor.run_state.sanitize import TerminalSanitizer, sanitize_json
 from launch.monitor.web.responses import HEARTBEAT, HEARTBEAT_S, ApiError, event_message
 from launch.monitor.web.watched_runs import POLL_S, WatchedRun
+from protocol.plain_text import sanitize_text
 from protocol.run_directory.cursors import Cursor, format_cursor, parse_cursor
 from protocol.run_directory.json_fields import Event
 from protocol.run_directory.layout import EVENT_FILES

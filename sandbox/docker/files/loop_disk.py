@@ -22,6 +22,8 @@ from sandbox.docker.retry import DockerEngineError, Json, call_with_retries
 
 _STEP_S = 60.0
 _SEEN = ".sbx-disk"
+_UPPER = "upperdir="
+"""Option of an overlay's mount."""
 _BYTES_PER_FILE = 8192
 _MAKE = ("mkfs.ext4", "-q", "-F", "-m", "0", "-O", "^has_journal", "-i", str(_BYTES_PER_FILE), "-E", "nodiscard")
 _MOUNT = ("mount", "-t", "ext4", "-o", "loop,noatime,noinit_itable")
@@ -36,9 +38,28 @@ async def find_upper_layer(engine: DockerEngine, container: str) -> Path | None:
 
 
 def upper_layer_of(description: Json) -> Path | None:
-    """Return that folder from the daemon's description of the container."""
-    layers = cast("dict[str, str]", description.get("GraphDriver", {}).get("Data") or {})
-    return Path(layers["UpperDir"]) if "UpperDir" in layers else None
+    """Return that folder from the daemon's description of the container.
+
+    A daemon with containerd's image store does not name it; the mounts of a running container on this machine do.
+    """
+    driver: Json = description.get("GraphDriver") or {}
+    layers = cast("dict[str, str]", driver.get("Data") or {})
+    if "UpperDir" in layers:
+        return Path(layers["UpperDir"])
+    pid = description["State"]["Pid"]
+    try:
+        return _mounted_upper_layer(Path(f"/proc/{pid}/mountinfo").read_text()) if pid else None
+    except OSError:  # it has ended, or runs on another machine
+        return None
+
+
+def _mounted_upper_layer(mounts: str) -> Path | None:
+    for line in mounts.splitlines():
+        place, _, source = line.partition(" - ")
+        if place.split()[4] == "/" and source.startswith("overlay "):
+            options = source.split()[2].split(",")
+            return next((Path(each[len(_UPPER) :]) for each in options if each.startswith(_UPPER)), None)
+    return None
 
 
 async def mount_loop_disk(engine: DockerEngine, container: str, size: int) -> None:

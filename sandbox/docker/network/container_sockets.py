@@ -5,6 +5,7 @@ The socket exists only in the container's namespace, so nothing else becomes rea
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
@@ -42,6 +43,11 @@ def container_process(engine: DockerEngine, container: str, facts: Json) -> Cont
             raise DockerEngineError(f"container {container[:12]} ended while a socket was being opened in it")
 
     return ContainerProcess(pid, confirm)
+
+
+def can_listen_in_containers(engine: DockerEngine) -> bool:
+    """Return whether this process may enter the containers' namespaces: it is root on the engine's machine."""
+    return os.geteuid() == 0 and bool(DockerAddress.parse(engine.url).socket)
 
 
 async def listen_in_container(engine: DockerEngine, container: str, port: int) -> socket.socket:

@@ -21,7 +21,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from sandbox.docker.container_spec import ContainerSpec
+from sandbox.docker.container_spec import ContainerLimits, ContainerSpec
 from sandbox.docker.files.committed_images import COMMIT_TIMEOUT_S, committed_image, writable_layer_bytes
 from sandbox.grading.containers.agent_processes import kill_agent_processes
 from sandbox.grading.containers.artifacts import UnfitArtifactError
@@ -47,7 +47,7 @@ from sandbox.grading.isolation.environment import TESTS_DIR
 from sandbox.session.private_folders import private_folders
 from sandbox.session.sandbox_session import SandboxSession
 from sandbox.tasks.file_tree import is_within
-from sandbox.tasks.task import GradingLevel, Task
+from sandbox.tasks.task import GradingLevel, Task, TestsEnvironment
 
 
 @asynccontextmanager
@@ -68,11 +68,13 @@ async def open_grading_container(
             await repair_devices(session)
             yield session
         case GradingLevel.COMMIT:
-            async with _copied_container(session, spec_of(session), task, test_timeout_s, live=False) as test_session:
+            async with _copied_container(session, spec_of(session), test_timeout_s, live=False) as test_session:
                 yield test_session
         case GradingLevel.ARTIFACTS:
-            await kill_agent_processes(session)
-            async with _clean_container(session, spec_of(session), task, test_timeout_s, live=False) as test_session:
+            goes_on = bool(task.steps)  # what the agent left may be what the next step needs
+            if not goes_on:
+                await kill_agent_processes(session)
+            async with _clean_container(session, spec_of(session), task, test_timeout_s, live=goes_on) as test_session:
                 yield test_session
         case GradingLevel.SIBLING:
             joined = replace(spec_of(session), network=f"container:{session.container}")
@@ -80,7 +82,7 @@ async def open_grading_container(
                 async with _clean_container(session, joined, task, test_timeout_s, live=True) as test_session:
                     yield test_session
             else:
-                async with _copied_container(session, joined, task, test_timeout_s, live=True) as test_session:
+                async with _copied_container(session, joined, test_timeout_s, live=True) as test_session:
                     yield test_session
 
 
@@ -126,10 +128,10 @@ async def _image_copy(
 
 @asynccontextmanager
 async def _copied_container(
-    session: SandboxSession, spec: ContainerSpec, task: Task, test_timeout_s: float, *, live: bool
+    session: SandboxSession, spec: ContainerSpec, test_timeout_s: float, *, live: bool
 ) -> AsyncGenerator[SandboxSession]:
     """Open a copy of the agent's container, in which nothing runs but PID 1."""
-    works = partial(untouched_container_works, session, spec, task.workdir, live=live)
+    works = partial(untouched_container_works, session, spec, session.workdir, live=live)
     async with AsyncExitStack() as stack:
         copy = partial(_image_copy, session, stack.enter_context(scratch_folder()), live=live)
         image, volumes = await retry_transfer(lambda: stack.enter_async_context(copy()), works)
@@ -139,13 +141,19 @@ async def _copied_container(
             open_second_container,
             session,
             replace(spec, image=image, committed_from=spec.task_image),
-            task.workdir,
+            session.workdir,
             test_timeout_s,
         )
         test_session = await retry_transfer(lambda: stack.enter_async_context(copied()), works)
         await kill_agent_processes(test_session)
         await unpack_files(test_session, [each.path for each in volumes], volumes, works)
         yield test_session
+
+
+def _limits_of(own: TestsEnvironment, limits: ContainerLimits) -> ContainerLimits:
+    memory = own.memory_mb << 20 if own.memory_mb else limits.memory_bytes
+    disk = own.storage_mb << 20 if own.storage_mb else limits.disk_bytes
+    return replace(limits, memory_bytes=memory, cpus=own.cpus or limits.cpus, disk_bytes=disk)
 
 
 @asynccontextmanager
@@ -155,9 +163,10 @@ async def _clean_container(
     """Open a fresh container of the task's image, or of the tests' own, with the artifacts in place of what its setup
     made."""
     own, image = task.tests_environment, session.tests_image
-    workdir = task.workdir
+    workdir = session.workdir
     if own is not None and image is not None:
-        spec = replace(spec, image=image.name, image_config=image.config, env=own.env)
+        limits = _limits_of(own, spec.limits)
+        spec = replace(spec, image=image.name, image_config=image.config, env=own.env, limits=limits, volumes=())
         workdir = own.workdir or image.config.workdir or "/"
     works = partial(untouched_container_works, session, spec, workdir, live=live)
     async with open_second_container(session, spec, workdir, test_timeout_s) as test_session:

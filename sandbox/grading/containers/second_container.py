@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 
-from sandbox.docker.container_spec import ContainerSpec
+from sandbox.docker.container_spec import ContainerSpec, VolumeMount
 from sandbox.docker.retry import DockerEngineError
 from sandbox.errors import SandboxLost
 from sandbox.session.sandbox_session import SandboxSession, SessionLimits
@@ -27,7 +28,8 @@ def spec_of(session: SandboxSession) -> ContainerSpec:
 async def open_second_container(
     session: SandboxSession, spec: ContainerSpec, workdir: str, test_timeout_s: float
 ) -> AsyncGenerator[SandboxSession]:
-    """Start a container of ``spec`` and remove it when the block ends."""
+    """Start a container of ``spec`` and remove it when the block ends; new volumes replace those that it names."""
+    spec = replace(spec, volumes=tuple(VolumeMount("", each.target) for each in spec.volumes))
     life = SETUP_TIMEOUT_S + test_timeout_s + SPARE_S
     test_session = await SandboxSession.start(session.engine, spec, workdir, SessionLimits(life, life))
     test_session.tests_user = session.tests_user

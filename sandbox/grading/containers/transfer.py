@@ -13,6 +13,7 @@ from typing import TypeVar
 from protocol.errors import InfraError
 from sandbox.docker.container_spec import ContainerSpec
 from sandbox.docker.files.committed_images import committed_image
+from sandbox.docker.labels import NETWORK_LABEL
 from sandbox.docker.retry import DockerEngineError
 from sandbox.errors import SandboxDestroyed, SandboxStartError
 from sandbox.grading.containers.agent_processes import kill_agent_processes
@@ -29,9 +30,14 @@ _REFUSED = (DockerEngineError, SandboxStartError)
 async def freeze_agent(session: SandboxSession, *, live: bool) -> AsyncGenerator[None]:
     """Freeze the agent's container until the block ends; if that fails, kill its processes instead.
 
-    ``live``: its processes must keep running; then a failure is raised as DockerEngineError.
+    Services that share a volume with it are frozen too, as far as that is possible: a file that grows while it is
+    copied makes the copy fail.  ``live``: its processes must keep running; then a failure is raised as
+    DockerEngineError.
     """
     async with AsyncExitStack() as stack:
+        for service in await _sharing_services(session):
+            with suppress(DockerEngineError):
+                await stack.enter_async_context(pause_container(session.engine, service))
         try:
             await stack.enter_async_context(pause_container(session.engine, session.container))
         except DockerEngineError:
@@ -39,6 +45,14 @@ async def freeze_agent(session: SandboxSession, *, live: bool) -> AsyncGenerator
                 raise
             await kill_agent_processes(session)  # and if the container has ended, it raises the cause
         yield
+
+
+async def _sharing_services(session: SandboxSession) -> list[str]:
+    """Return the running services of a session whose container shares volumes."""
+    if session.spec is None or not session.spec.volumes:
+        return []
+    services = await session.engine.containers({NETWORK_LABEL: session.spec.network})
+    return [each.id for each in services if each.state == "running"]
 
 
 async def retry_transfer(work: Callable[[], Awaitable[T]], works: Callable[[], Awaitable[bool]]) -> T:

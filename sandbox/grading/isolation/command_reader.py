@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import dropwhile
 
@@ -16,6 +16,7 @@ from sandbox.grading.isolation.builtin_rules import (
 )
 from sandbox.grading.isolation.pytest_call import TESTS_PATH, runs_only_tests
 from sandbox.grading.isolation.read_only_tools import is_read_only
+from sandbox.grading.isolation.rewardkit_call import runs_only_criteria
 from sandbox.grading.isolation.unprivileged_programs import START_STOP_DAEMON, starts_program
 from sandbox.grading.isolation.write_targets import is_safe_target
 from sandbox.grading.shell_scripts.script import (
@@ -30,17 +31,22 @@ from sandbox.grading.shell_scripts.script import (
     shell_script_arguments,
     unquote,
 )
+from sandbox.tasks.sites.site_services import TOOLCHAIN_PYTHON
 from sandbox.toolchain.in_container.shim_rules import (
+    PLAIN_PROGRAMS,
     SHIMMED_PROGRAMS,
     ShimAction,
     ShimInstaller,
     ShimNothingToDo,
     ShimPassThrough,
     ShimRun,
+    ShimTests,
     ShimVenv,
     decide_shim_action,
+    is_rewardkit,
 )
 
+_TESTS = "/tests/"
 _SETTING = (
     r"[\"']?(?:PATH|HOME|ENV|BASH_ENV|PS4|(?:PYTHON|PYTEST_|UV_|LD_)\w*|"
     r"TEST_DIR(?!=[\"']?(?:/tests|\$\{TEST_DIR:-/tests\})/?[\"']?$))"
@@ -56,6 +62,8 @@ class _State:
 
     functions: set[str] = field(default_factory=set[str])
     installed: bool = False
+    has_rewardkit: bool = False
+    """True if the script has installed it: the image's own may be another version."""
     made: set[str] = field(default_factory=set[str])
     """Virtual environments whose paths still mean what they meant at their creation."""
     active: bool = False
@@ -70,10 +78,18 @@ class CommandReader:
     """Judges each command by what the scripts have certainly done before it."""
 
     def __init__(
-        self, main: ShellScript, others: Mapping[str, ShellScript], tests: Collection[str], *, verifier: bool
+        self,
+        main: ShellScript,
+        others: Mapping[str, ShellScript],
+        tests: Mapping[str, bytes],
+        *,
+        verifier: bool,
+        plain: bool,
     ) -> None:
-        """``others``: shell scripts among the tests, by their paths below the tests' folder."""
+        """``others``: shell scripts among the tests, by their paths below the tests' folder; ``plain``: the toolchain's
+        pytest can run the tests."""
         self._others, self._tests, self._verifier = others, tests, verifier
+        self._shimmed = frozenset((*SHIMMED_PROGRAMS, *(PLAIN_PROGRAMS if plain else ())))
         commands = [command for script in (main, *others.values()) for command in script.commands]
         self._callers = {
             each.function for each in commands if each.function and unquote(each.words[0]) in ALL_ARGUMENTS
@@ -107,6 +123,8 @@ class CommandReader:
         state.printed = isinstance(found, ShimInstaller)
         state.succeeded = certain and isinstance(found, ShimNothingToDo | ShimVenv)
         match found:
+            case ShimNothingToDo() if any(is_rewardkit(unquote(word)) for word in command.words):
+                state.has_rewardkit = True
             case ShimInstaller():
                 state.installed = True
             case ShimVenv(path) if certain and (path.startswith("/") or state.moves == self._moves):
@@ -147,14 +165,14 @@ class CommandReader:
 
     def _is_toolchain_program(self, first: str, words: Sequence[str]) -> bool:
         arguments = [unquote(word) for word in words[1:]]
-        if first in SHIMMED_PROGRAMS:
-            return self._verifier and self._shim_answers(words)
+        if self._state.active and first in ("pytest", "py.test"):
+            return runs_only_tests(words[1:], self._tests)
+        if first in self._shimmed or first == TOOLCHAIN_PYTHON:
+            return self._verifier and (_runs_test_program(words, self._tests) or self._shim_answers(words))
         if first in ("source", "."):
             return bool(arguments) and self._may_source(arguments[0])
         if first in SHELLS:
             return (first != "bash" or self._verifier) and _is_read(shell_script_arguments(arguments)[0])
-        if self._state.active and first in ("pytest", "py.test"):
-            return runs_only_tests(words[1:], self._tests)
         if first in DECLARING_BUILTINS:
             return declares_plainly(arguments)
         if first == START_STOP_DAEMON:
@@ -165,7 +183,8 @@ class CommandReader:
 
     def _shim_action(self, words: Sequence[str]) -> ShimAction:
         program, *arguments = (unquote(word) for word in words)
-        stands_in = program in SHIMMED_PROGRAMS and program not in self._state.functions
+        hidden = self._state.active and program in PLAIN_PROGRAMS  # by the environment's own
+        stands_in = program in self._shimmed and program not in self._state.functions and not hidden
         return decide_shim_action(program, arguments) if stands_in else ShimPassThrough()
 
     def _shim_answers(self, words: Sequence[str]) -> bool:
@@ -176,8 +195,12 @@ class CommandReader:
                 return True
             case ShimVenv(path):
                 return not is_expanded(path)
-            case ShimRun(["pytest", *rest]):
+            case ShimRun(["pytest", *rest]) | ShimTests("pytest", rest):
                 return bool(rest) and runs_only_tests(words[-len(rest) :], self._tests)
+            case ShimRun(["rewardkit", *rest]):
+                return bool(rest) and runs_only_criteria(words[-len(rest) :], self._tests)
+            case ShimTests("rewardkit", rest):
+                return self._state.has_rewardkit and bool(rest) and runs_only_criteria(words[-len(rest) :], self._tests)
             case _:
                 return False
 
@@ -204,9 +227,24 @@ def _started(words: Sequence[str]) -> Sequence[str]:
     return words[at:]
 
 
+def _runs_test_program(words: Sequence[str], tests: Mapping[str, bytes]) -> bool:
+    """Return whether the toolchain's Python runs a file of the tests, and looks nowhere else for modules."""
+    match [unquote(word) for word in words]:
+        case [python, "-I", "-B", program, *_] if python == TOOLCHAIN_PYTHON:
+            return program.startswith(_TESTS) and program.removeprefix(_TESTS) in tests
+        case _:
+            return False
+
+
 def _is_read(path: str) -> bool:
     """Return whether the path is a shell script among the tests, which is read too."""
     return bool(TESTS_PATH.fullmatch(path)) and path.endswith(".sh")
+
+
+def calls_plain_program(command: ShellCommand) -> bool:
+    """Return whether a command may call a program that the toolchain's plain shims stand in for."""
+    looks_up = command.words[:2] in (("command", "-v"), ("command", "-V"))
+    return not looks_up and any(unquote(word) in PLAIN_PROGRAMS for word in command.words)
 
 
 def sets_setting(name: str) -> bool:

@@ -11,17 +11,19 @@ own responsibility: ``subprocess.run(["git", …])`` in a test runs the image's 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from itertools import chain
 
 from sandbox.grading.isolation.arithmetic import find_counted_names, find_untrusted_values
 from sandbox.grading.isolation.builtin_rules import SETTERS
-from sandbox.grading.isolation.command_reader import CommandReader, sets_setting
+from sandbox.grading.isolation.command_reader import CommandReader, calls_plain_program, sets_setting
+from sandbox.grading.isolation.image_python import find_image_need
+from sandbox.grading.isolation.python_tests import find_python_exposures
 from sandbox.grading.isolation.script_shell import choose_shell
 from sandbox.grading.isolation.unprivileged_programs import IsolationRisk, find_exposures, find_named_users
 from sandbox.grading.shell_scripts.parser import parse_script
-from sandbox.grading.shell_scripts.script import UnreadableScriptError
+from sandbox.grading.shell_scripts.script import ShellScript, UnreadableScriptError
 
 _MAX_CHARACTERS = 64 << 10
 """Maximum total length of the scripts that are read: longer ones would take too long."""
@@ -32,6 +34,9 @@ class Isolation(StrEnum):
 
     TOOLCHAIN = "toolchain"
     """The toolchain's programs: static or sealed, and read-only."""
+    SHARED = "shared"
+    """The toolchain's programs, but the tests import modules that may be the agent's, or start programs as their own
+    user, who can read them: canaries (:mod:`sandbox.grading.canaries`) show some of what these can do."""
     IMAGE = "image"
     """Programs of the image take part, which a root agent can have replaced unless the container is a clean one."""
     LIVE = "live"
@@ -39,9 +44,27 @@ class Isolation(StrEnum):
     changed files and programs meanwhile. True of every run at grading level ``live``, whatever its script."""
 
 
-def decide_isolation(script: str, tests: Mapping[str, bytes], *, verifier: bool = True) -> Isolation:
-    """Return the isolation for a test script and the shell scripts among its tests."""
-    return Isolation.TOOLCHAIN if find_isolation_risk(script, tests, verifier=verifier) is None else Isolation.IMAGE
+def decide_isolation(
+    script: str, tests: Mapping[str, bytes], *, verifier: bool = True, plain: bool = True
+) -> Isolation:
+    """Return the isolation for a test script and the tests; the flags as for :func:`find_isolation_risk`."""
+    risk = find_isolation_risk(script, tests, verifier=verifier, plain=plain)
+    return Isolation.TOOLCHAIN if risk is None else Isolation.IMAGE
+
+
+def find_reported_isolation(used: Isolation, tests: Mapping[str, bytes]) -> Isolation:
+    """Return the isolation that a grade may claim, of tests that ran at isolation ``used``."""
+    exposed = used is Isolation.TOOLCHAIN and any(find_python_exposures(tests))
+    return Isolation.SHARED if exposed else used
+
+
+def calls_plain_programs(script: str, tests: Mapping[str, bytes]) -> bool:
+    """Return whether scripts that run on the toolchain call its plain shims."""
+    return _any_plain_call(parse_script(text) for text in (script, *shell_scripts(tests).values()))
+
+
+def _any_plain_call(scripts: Iterable[ShellScript]) -> bool:
+    return any(map(calls_plain_program, chain.from_iterable(script.commands for script in scripts)))
 
 
 def shell_scripts(tests: Mapping[str, bytes]) -> dict[str, str]:
@@ -53,8 +76,14 @@ def _texts(tests: Mapping[str, bytes], *ends: str) -> dict[str, str]:
     return {path: data.decode(errors="replace") for path, data in tests.items() if path.endswith(ends)}
 
 
-def find_isolation_risk(script: str, tests: Mapping[str, bytes], *, verifier: bool = True) -> IsolationRisk | None:
-    """Return the first part of the scripts that is not certainly the toolchain's; None if all is."""
+def find_isolation_risk(
+    script: str, tests: Mapping[str, bytes], *, verifier: bool = True, plain: bool = True
+) -> IsolationRisk | None:
+    """Return the first part of the scripts that is not certainly the toolchain's; None if all is.
+
+    ``verifier``: the toolchain has its verifier half; ``plain``: its pytest may run tests that a script runs by the
+    image's, if they need nothing of the image's Python.
+    """
     scripts_beside = shell_scripts(tests)
     if by_name := next(find_named_users((script, *_texts(tests, ".sh", ".py").values())), None):
         return by_name
@@ -67,7 +96,8 @@ def find_isolation_risk(script: str, tests: Mapping[str, bytes], *, verifier: bo
     except (UnreadableScriptError, RecursionError) as error:
         return IsolationRisk(str(error))
     scripts = [main, *others.values()]
-    reader = CommandReader(main, others, tests, verifier=verifier)
+    plain = plain and _any_plain_call(scripts) and not find_image_need(tests)
+    reader = CommandReader(main, others, tests, verifier=verifier, plain=plain)
     settings = filter(sets_setting, find_counted_names(scripts))
     untrusted = chain(find_untrusted_values(scripts, SETTERS), settings, *map(reader.risks, scripts))
     return next(chain(find_exposures(main, others), map(IsolationRisk, untrusted)), None)

@@ -41,27 +41,26 @@ _HARMLESS = frozenset((
 
 
 def build_test_environment(
-    image: Mapping[str, str],
-    task: Mapping[str, str],
+    given: Mapping[str, str],
     network: Mapping[str, str],
     isolation: Isolation,
     folders: Collection[str] = (),
     *,
     home: str = _DEFAULTS["HOME"],
+    plain: bool = False,
     offline: bool,
 ) -> dict[str, str]:
     """Return the tests' environment.
 
-    ``network``: variables for the phase's network; ``folders`` hold modules that tests may import; ``home``: HOME of
-    the tests' user, unless the image or the task gives another one; the others as for
-    :func:`~sandbox.toolchain.in_container.layout.verify_environment`.
+    ``given``: variables of the image and the task; ``network``: variables for the phase's network; ``folders`` hold
+    modules that tests may import; ``home``: HOME of the tests' user, unless the image or the task gives another; the
+    others as for :func:`~sandbox.toolchain.in_container.layout.verify_environment`.
     """
-    given = {**image, **task}
     if isolation is Isolation.TOOLCHAIN:
         given = {name: given[name] for name in given.keys() - withheld_variables(given)}
     found = {**_DEFAULTS, "HOME": home, **given}
     ours_first = isolation is Isolation.TOOLCHAIN
-    tools = verify_environment(found["PATH"], TESTS_DIR, ours_first=ours_first, offline=offline)
+    tools = verify_environment(found["PATH"], TESTS_DIR, ours_first=ours_first, plain=plain, offline=offline)
     if ours_first:
         names = {each.strip("/").partition("/")[0] for each in (TESTS_DIR, *folders)}
         tools |= {SHIMS_ANSWER_VARIABLE: "1", IMPORTABLE_VARIABLE: ":".join(sorted(names))}

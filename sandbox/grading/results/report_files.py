@@ -11,12 +11,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
-from statistics import fmean
 from typing import Annotated, cast
 from xml.parsers import expat
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from protocol.trajectory import MAX_REWARD
 from sandbox.grading.results.verdict import GradingOutcome, GradingReport, ReportedTest, worst_outcome
 
 MAX_REPORT_BYTES = 4 << 20
@@ -45,10 +45,10 @@ def read_report(path: str, data: bytes) -> GradingReport:
     if name.endswith(".xml"):
         return read_junit(data)
     if name == "reward.json":
-        return _read_reward(name, data, _json_reward)
+        return _read_reward(name, data, _json_rewards)
     if name.endswith(".json"):
         return read_ctrf(data)
-    return _read_reward(name, data, float)
+    return _read_reward(name, data, _text_rewards)
 
 
 class _CtrfTest(BaseModel):
@@ -127,23 +127,33 @@ class _JUnit:
             self._case = None
 
 
-def _json_reward(data: bytes) -> float:
-    """Return the number in ``data``, or of an object its ``reward``, else the mean.  Raises ValueError, TypeError or
-    OverflowError."""
+def _text_rewards(data: bytes) -> dict[str, float]:
+    return {"reward": float(data)}
+
+
+def _json_rewards(data: bytes) -> dict[str, float]:
+    """Return the number in ``data``, or those of an object.  Raises ValueError, TypeError or OverflowError."""
     parsed: object = json.loads(data)
     numbers = cast("dict[str, object]", parsed) if isinstance(parsed, dict) else {"reward": parsed}
     values = {name: value for name, value in numbers.items() if isinstance(value, int | float) and math.isfinite(value)}
     if other := sorted(numbers.keys() - values.keys()):
         raise ValueError(f"{other[0]} is not a finite number")
-    return float(values["reward"] if "reward" in values else fmean(values.values()))
+    if not values:
+        raise ValueError("it has no number")
+    return {name: float(value) for name, value in values.items()}
 
 
-def _read_reward(name: str, data: bytes, parse: Callable[[bytes], float]) -> GradingReport:
-    """Return the reward in a file; nothing if the file is empty, a fault if it is unreadable."""
+def _read_reward(name: str, data: bytes, parse: Callable[[bytes], dict[str, float]]) -> GradingReport:
+    """Return the rewards in a file; nothing if the file is empty, a fault if it is unreadable."""
     if not data:
         return _NOTHING
     try:
-        reward = parse(data)
+        rewards = parse(data)
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
         return GradingReport(fault=f"{name} is unreadable: {error}")
-    return GradingReport(reward=reward) if math.isfinite(reward) else GradingReport(fault=f"{name} is not finite")
+    if not (all(map(math.isfinite, rewards.values())) and math.isfinite(sum(rewards.values()))):
+        return GradingReport(fault=f"{name} is not finite")
+    report = GradingReport(rewards=rewards)
+    if report.reward is not None and abs(report.reward) > MAX_REWARD:
+        return GradingReport(fault=f"{name} says {report.reward:g}: a reward is from {-MAX_REWARD:g} to {MAX_REWARD:g}")
+    return report

@@ -7,8 +7,9 @@ test that no report names has failed, and a run whose exit contradicts its repor
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+from statistics import fmean
 from typing import NamedTuple
 
 from protocol.trajectory import TestResult
@@ -53,14 +54,19 @@ class GradingReport:
     """The report of one source."""
 
     tests: tuple[ReportedTest, ...] = ()
-    reward: float | None = None
-    """Value of a reward file; any finite number."""
+    rewards: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Finite numbers of a reward file by name; the only one of a file that names none is ``reward``."""
     spare_passes: tuple[ReportedTest, ...] = ()
     """Passes that count only for expected tests."""
     unexpected_failures: tuple[ReportedTest, ...] | None = None
     """Failures of unexpected tests that count; None for all."""
     fault: str = ""
     """Reason why the whole run is void: the source should hold a result, but none can be read from it."""
+
+    @property
+    def reward(self) -> float | None:
+        """Value of a reward file, None for another source."""
+        return total_reward(self.rewards)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +89,15 @@ class GradedTest:
 
 class GradingVerdict(NamedTuple):
     tests: tuple[GradedTest, ...]
-    reward: float | None
-    """Value of the first reward file; None if there was none."""
+    rewards: Mapping[str, float]
+    """Rewards of the first reward file by name; empty if there was none."""
+
+
+def total_reward(rewards: Mapping[str, float]) -> float | None:
+    """Return the one of several rewards that counts: ``reward``, or else the mean of all; None if there is none."""
+    if not rewards:
+        return None
+    return rewards["reward"] if "reward" in rewards else fmean(rewards.values())
 
 
 def judge_reports(
@@ -97,7 +110,8 @@ def judge_reports(
     counts as a test of its own if no other report names a test, or if it is below 1 although every test passed.  A
     reward of 1 excuses no test that failed or that nobody reported: whoever silences pytest also gets that far.
     """
-    reward = next((report.reward for report in reports if report.reward is not None), None)
+    rewards = next((report.rewards for report in reports if report.rewards), dict[str, float]())
+    reward = total_reward(rewards)
     named = expected or next((_names(report) for report in reports if report.tests), ())
     weigh = _Weights(weights, named)
     tests = [
@@ -107,7 +121,7 @@ def judge_reports(
     ]
     if reward is not None and all(test.passed for test in tests) and (reward < 1 or not tests):
         tests.append(GradedTest(REWARD_TEST, GradingOutcome.PASSED if reward >= 1 else GradingOutcome.FAILED))
-    return GradingVerdict(tuple(tests), reward)
+    return GradingVerdict(tuple(tests), rewards)
 
 
 def find_contradiction(exit_code: int, signalled: bool, verdict: GradingVerdict, *, fails_by_exit: bool = True) -> str:
@@ -117,10 +131,10 @@ def find_contradiction(exit_code: int, signalled: bool, verdict: GradingVerdict,
     although all tests passed failed in a way that it did not report, unless it has written its own reward.
     ``fails_by_exit``: the script says by its exit too that tests have failed.
     """
-    tests, reward = verdict
+    tests, rewards = verdict
     if signalled or exit_code >= _SIGNALLED:
         return "the tests were killed"
-    if fails_by_exit and exit_code and reward is None and tests and all(test.passed for test in tests):
+    if fails_by_exit and exit_code and not rewards and tests and all(test.passed for test in tests):
         return f"all tests passed, but then their script exited with {exit_code}"
     return ""
 

@@ -76,9 +76,7 @@ async def _write_tests(machine: DaytonaHandle, task: Task) -> str:
 def _command(task: Task) -> str:
     """Build the command in a subshell, so that its shell survives to report the exit."""
     offline = task.network.verify is NetworkMode.NONE
-    env = build_test_environment(
-        {}, {**task.env, **task.test_env}, {}, Isolation.IMAGE, (task.workdir,), offline=offline
-    )
+    env = build_test_environment({**task.env, **task.test_env}, {}, Isolation.IMAGE, (task.workdir,), offline=offline)
     first = task.run_tests.split("\n", 1)[0].strip()
     interpreter = shlex.split(first[2:]) if first.startswith("#!") else ["bash"]
     assignments = " ".join(shlex.quote(f"{name}={value}") for name, value in env.items())

@@ -1,12 +1,13 @@
 """One Daytona sandbox: calls of ``shell_driver.sh`` in it, file transfers, and the meaning of their failures.
 
-Every call is idempotent, so a connection that fails is retried a few times. A sandbox that Daytona no longer knows has
-vanished; a service that does not answer is an infrastructure failure.
+Every call is idempotent, so it is tried again a few times if its connection fails or the service is busy. A sandbox
+that Daytona no longer knows has vanished; a service that does not answer is an infrastructure failure.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import math
 import secrets
 import shlex
@@ -57,7 +58,7 @@ class DaytonaHandle:
         await self._with_retries(lambda: self._box.fs.upload_files(made, _FILES_S), _FILES_S)
 
     async def download(self, path: str) -> bytes:
-        """Download a file. Raises SandboxLost."""
+        """Download a file. Raises SandboxLost, and OSError if the agent has removed it."""
         return await self._with_retries(lambda: self._box.fs.download_file(path, _FILES_S), _FILES_S)
 
     async def allow(self, block_all: bool, hosts: str) -> None:
@@ -84,16 +85,26 @@ class DaytonaHandle:
 
     async def _with_retries(self, do: Callable[[], Awaitable[T]], within_s: float) -> T:
         sdk = self._sdk
+        transient = (
+            sdk.DaytonaConnectionError,
+            sdk.DaytonaTimeoutError,
+            sdk.DaytonaRateLimitError,
+            sdk.DaytonaBadGatewayError,
+            sdk.DaytonaServiceUnavailableError,
+            TimeoutError,
+        )
         for attempt in range(_TIMES):
             if self.lost is not None:
                 raise self.lost
             try:
                 async with asyncio.timeout(within_s + _SPARE_S):
                     return await do()
+            except sdk.DaytonaFileNotFoundError as error:
+                raise OSError(errno.EIO, str(error)) from error
             except (sdk.DaytonaNotFoundError, sdk.DaytonaGoneError) as error:
                 self.lost = SandboxVanished(f"Daytona no longer has sandbox {self.id}: {error}")
                 raise self.lost from error
-            except (sdk.DaytonaConnectionError, TimeoutError) as error:
+            except transient as error:
                 if attempt + 1 == _TIMES:
                     raise SandboxLost(f"Daytona does not answer for sandbox {self.id}: {error}") from error
             except sdk.DaytonaError as error:

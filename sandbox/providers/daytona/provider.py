@@ -12,13 +12,14 @@ import math
 import tempfile
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import ExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from protocol.cli.suggestions import did_you_mean
 from protocol.errors import InfraError, UserError
 from protocol.processes.cancellation import call_with_undo
+from sandbox.egress_proxy.rules import find_refused_hosts
 from sandbox.errors import BuildError, SandboxLost, SandboxStartError, TaskFault
 from sandbox.providers.daytona.files import write_files
 from sandbox.providers.daytona.handle import LONGSHORE_FOLDER, DaytonaHandle
@@ -74,6 +75,7 @@ class DaytonaProvider:
     async def open(self, task: Task, deadline_s: float | None = None) -> DaytonaSandbox:
         """Open a sandbox; see :class:`sandbox.providers.interface.SandboxProvider`."""
         self._check(task)
+        task = replace(task, workdir=task.workdir or "/")
         machine = await call_with_undo(lambda: self._created(task, deadline_s or _LONGEST_S), delete_quietly)
         try:
             await _ready(machine, task)
@@ -92,8 +94,10 @@ class DaytonaProvider:
         """Raise UserError for what a task needs but Daytona does not have."""
         needs = {
             "services": bool(task.services),
+            "steps": bool(task.steps),
             f"grading at '{task.grading}'": task.grading is not GradingLevel.SAME,
             "a user other than root": not (names_root(task.agent_user) and names_root(task.tests_user)),
+            "allowed hosts that are not public": any(find_refused_hosts(task.network, ())),
             "build arguments or a target": task.build is not None and bool(task.build.args or task.build.target),
         }
         if missing := [what for what, needed in needs.items() if needed]:

@@ -115,8 +115,14 @@ class DaytonaSdk(Protocol):
     Image: _Image
     DaytonaError: type[Exception]
     DaytonaNotFoundError: type[Exception]
+    DaytonaFileNotFoundError: type[Exception]
+    """A kind of DaytonaNotFoundError."""
     DaytonaGoneError: type[Exception]
     DaytonaConnectionError: type[Exception]
+    DaytonaTimeoutError: type[Exception]
+    DaytonaRateLimitError: type[Exception]
+    DaytonaBadGatewayError: type[Exception]
+    DaytonaServiceUnavailableError: type[Exception]
 
 
 def load_sdk() -> DaytonaSdk:

@@ -102,12 +102,21 @@ keep) # FOLDER: the shell itself
     cd -- "$(< "$__sbx_folder/cwd")" 2> /dev/null || cd /
     printf '%s\n' "$$" > "$__sbx_folder/pid"
     exec 9<> "$__sbx_folder/in"
-    while IFS= read -r __sbx_number <&9; do
-        export LONGSHORE_COMMAND="$__sbx_folder:$__sbx_number"
-        printf '%s\n' "$__sbx_number" > "$__sbx_folder/current"
-        { eval "$(< "$__sbx_folder/$__sbx_number.command")"; } 9<&- <> "$__sbx_folder/$__sbx_number.input" \
-            > "$__sbx_folder/$__sbx_number.output" 2>&1
-        builtin printf '%s returned\n' "$?" > "$__sbx_folder/$__sbx_number.end"
+    __sbx_status=0
+    while __sbx_number='' && IFS= builtin read -r __sbx_number <&9 && [[ $__sbx_number ]]; do
+        builtin export LONGSHORE_COMMAND="$__sbx_folder:$__sbx_number"
+        builtin printf '%s\n' "$__sbx_number" > "$__sbx_folder/current"
+        __sbx_files=$__sbx_folder/$__sbx_number
+        __sbx_text=$(< "$__sbx_files.command")
+        case $__sbx_status in # a command finds the status of the one before; neither ERR nor set -e sees it
+        0) { builtin eval "$__sbx_text"; } 9<&- <> "$__sbx_files.input" > "$__sbx_files.output" 2>&1 ;;
+        *)
+            (builtin exit "$__sbx_status") ||
+                { builtin eval "$__sbx_text"; } 9<&- <> "$__sbx_files.input" > "$__sbx_files.output" 2>&1
+            ;;
+        esac
+        __sbx_status=$?
+        builtin printf '%s returned\n' "$__sbx_status" > "$__sbx_files.end"
         builtin printf '%s\n' "$PWD" > "$__sbx_folder/cwd"
     done
     ;;
@@ -148,7 +157,7 @@ send) # FOLDER NUMBER TEXT
 kill) # FOLDER NUMBER
     __sbx_kill "$1" "$2"
     ;;
-write) # MODE (STAGED TARGET)...
+write) # MODE (STAGED TARGET)...: a target that ends in / is a folder
     mode=$1
     shift
     while [ $# -gt 0 ]; do
@@ -157,8 +166,11 @@ write) # MODE (STAGED TARGET)...
             while [ -n "$folder" ] && [ ! -e "$folder" ]; do folder=${folder%/*}; done
             if [ -d "${folder:-/}" ]; then exit 13; else exit 20; fi
         fi
-        [ -d "$2" ] && exit 21
-        rm -f -- "$2" && cat -- "$1" > "$2" && chmod "$mode" -- "$2" || exit 13
+        if [ "$2" != "$folder/" ]; then
+            [ -d "$2" ] && exit 21
+            rm -f -- "$2" && cat -- "$1" > "$2" || exit 13
+        fi
+        chmod "$mode" -- "$2" || exit 13
         rm -f -- "$1"
         shift 2
     done 2> /dev/null

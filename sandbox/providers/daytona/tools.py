@@ -5,31 +5,36 @@ The difference: a process that is started with ``block=false`` has an input but 
 
 from __future__ import annotations
 
-import posixpath
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 
 from sandbox.pool.settings import COMMAND_TIMEOUT_S
 from sandbox.providers.daytona.files import write_files
 from sandbox.providers.daytona.handle import DaytonaHandle
 from sandbox.providers.daytona.shell import CommandProgress, DaytonaShell
 from sandbox.tools import SETA, SandboxTool, ToolArguments, ToolResult, answer_tool_call
+from sandbox.tools.named_sessions import NO_ACTIVE_SESSION, NO_SESSION
 from sandbox.tools.seta import (
     COMPLETED_MARK,
     LONGEST_WAIT_S,
-    NO_OUTPUT,
+    NO_LONGER_RUNNING,
     WAIT_S,
+    add_line,
+    describe_killed,
     describe_started,
     describe_still_running,
+    describe_unwritten,
+    describe_without_input,
+    describe_written,
+    show_output,
 )
 from sandbox.tools.tool import (
     OUTPUT_CHARS,
     SHELL_RESTARTED,
     ToolError,
+    file_argument,
     flag_argument,
     seconds_argument,
-    shorten_output,
     text_argument,
 )
 
@@ -45,13 +50,15 @@ class DaytonaTools:
     machine: DaytonaHandle
     workdir: str
     _named: dict[str, DaytonaShell] = field(default_factory=dict[str, DaytonaShell])
+    _in_background: set[str] = field(default_factory=set[str])
+    """Sessions of which a command was left to run since they were killed: the agent may look at these."""
 
     async def call(self, name: str, arguments: object) -> ToolResult:
         """Call a tool; the agent gets its mistakes as text. Raises SandboxLost."""
         calls: Mapping[str, Callable[[ToolArguments], Awaitable[ToolResult]]] = {
             "shell_exec": self._exec,
-            "shell_view": partial(self._wait, most_s=0.0),
-            "shell_wait": partial(self._wait, most_s=LONGEST_WAIT_S),
+            "shell_view": self._view,
+            "shell_wait": self._wait,
             "shell_write_to_process": self._write,
             "shell_kill_process": self._kill,
             "shell_write_content_to_file": self._write_file,
@@ -70,11 +77,12 @@ class DaytonaTools:
         shell = await self._idle(name)
         await shell.start(command, with_input=not block)
         progress = await shell.poll(COMMAND_TIMEOUT_S if block else _FIRST_S)
-        if not block:
-            first = self._readable(shell, progress) + (COMPLETED_MARK if progress.has_ended else "")
-            return ToolResult(describe_started(name, first), progress.code, raw=progress.new_output.text())
-        if progress.has_ended:
+        if block and progress.has_ended:
             return _finished(shell, progress)
+        self._in_background.add(name)
+        if not block:
+            first = self._readable(shell, progress)
+            return ToolResult(describe_started(name, first), progress.code, raw=progress.new_output.text())
         partial_output = self._readable(shell, progress)
         return ToolResult(
             describe_still_running(name, COMMAND_TIMEOUT_S, partial_output),
@@ -96,61 +104,62 @@ class DaytonaTools:
             )
         return shell
 
-    def _find(self, name: str) -> DaytonaShell:
-        if name not in self._named:
-            raise ToolError(f"no session '{name}': start one with shell_exec")
+    def _find(self, arguments: ToolArguments) -> DaytonaShell:
+        name = text_argument(arguments, "id")
+        if name not in self._in_background:
+            raise ToolError(NO_SESSION.format(name))
         return self._named[name]
 
-    async def _wait(self, arguments: ToolArguments, *, most_s: float) -> ToolResult:
-        shell = self._find(text_argument(arguments, "id"))
-        seconds = seconds_argument(arguments, "wait_seconds", WAIT_S, most_s) if most_s else 0.0
-        progress = await shell.poll(seconds)
-        text = self._readable(shell, progress) or NO_OUTPUT
-        return ToolResult(
-            text + (COMPLETED_MARK if progress.has_ended else ""), progress.code, raw=progress.new_output.text()
-        )
+    async def _find_active(self, name: str) -> DaytonaShell:
+        shell = self._named.get(name)
+        left = name in self._in_background
+        if shell is None or not left or not shell.running or (await shell.poll(0.0)).has_ended:
+            raise ToolError(NO_ACTIVE_SESSION.format(name))
+        return shell
+
+    async def _view(self, arguments: ToolArguments) -> ToolResult:
+        return await self._look(self._find(arguments), 0.0)
+
+    async def _wait(self, arguments: ToolArguments) -> ToolResult:
+        shell = self._find(arguments)
+        seconds = seconds_argument(arguments, "wait_seconds", WAIT_S, LONGEST_WAIT_S)
+        return await self._look(shell, seconds, mark="") if shell.running else ToolResult(NO_LONGER_RUNNING)
+
+    async def _look(self, shell: DaytonaShell, wait_s: float, mark: str = COMPLETED_MARK) -> ToolResult:
+        """Return the session's new output within ``wait_s`` seconds, and ``mark`` if it has ended."""
+        progress = await shell.poll(wait_s)
+        text = self._readable(shell, progress) + (mark if progress.has_ended else "")
+        return ToolResult(text, progress.code, raw=progress.new_output.text())
 
     async def _write(self, arguments: ToolArguments) -> ToolResult:
         name, text = text_argument(arguments, "id"), text_argument(arguments, "command")
-        shell = self._find(name)
-        if not shell.running or (await shell.poll(0.0)).has_ended:
-            raise ToolError(f"session '{name}' is not running")
+        shell = await self._find_active(name)
         if not await shell.send(text):
-            raise ToolError(f"session '{name}' has no input: start its command with block=false to write to it")
-        progress = await shell.poll(_FIRST_S)
-        return ToolResult(
-            (self._readable(shell, progress) or NO_OUTPUT) + (COMPLETED_MARK if progress.has_ended else ""),
-            progress.code,
-            raw=progress.new_output.text(),
-        )
+            return ToolResult(describe_without_input(name))
+        return await self._look(shell, _FIRST_S, mark="")
 
     async def _kill(self, arguments: ToolArguments) -> ToolResult:
         name = text_argument(arguments, "id")
-        shell = self._find(name)
-        if not shell.running or (await shell.poll(0.0)).has_ended:
-            return ToolResult(f"Session '{name}' is not running.")
-        await shell.kill()
-        return ToolResult(f"Process in session '{name}' has been terminated.")
+        await (await self._find_active(name)).kill()
+        self._in_background.discard(name)
+        return ToolResult(describe_killed(name))
 
     async def _write_file(self, arguments: ToolArguments) -> ToolResult:
         content, path = text_argument(arguments, "content"), text_argument(arguments, "file_path")
-        if not path.strip() or path.endswith("/"):
-            raise ToolError("argument 'file_path' names no file")
-        whole = posixpath.join(self.workdir, path)
-        await write_files(self.machine, {whole: content.encode(errors="surrogateescape")}, 0o644)
-        return ToolResult(f"Content successfully written to '{path}'.")
+        whole = file_argument(arguments, "file_path", self.workdir)
+        try:
+            await write_files(self.machine, {whole: content.encode(errors="surrogateescape")}, 0o644)
+        except OSError as error:
+            return ToolResult(describe_unwritten(path, error))
+        return ToolResult(describe_written(path))
 
     @staticmethod
     def _readable(shell: DaytonaShell, progress: CommandProgress) -> str:
-        return shorten_output(
-            shell.take_output(progress), OUTPUT_CHARS, shell.file if progress.new_output.dropped else ""
-        )
+        return show_output(shell.take_output(progress), OUTPUT_CHARS, shell.file if progress.new_output.dropped else "")
 
 
 def _finished(shell: DaytonaShell, progress: CommandProgress) -> ToolResult:
     done = shell.result(progress)
-    text = shorten_output(done.output, OUTPUT_CHARS, done.saved)
-    notes = [SHELL_RESTARTED] if done.shell_restarted else []
-    return ToolResult(
-        "\n".join([*([text] if text else []), *notes]) or "(no output)", done.exit_code, done.ms, raw=done.output
-    )
+    text = show_output(done.output, OUTPUT_CHARS, done.saved)
+    text = add_line(text, SHELL_RESTARTED) if done.shell_restarted else text
+    return ToolResult(text, done.exit_code, done.ms, raw=done.output)

@@ -19,8 +19,6 @@ class DeathCause(IntEnum):
     BY_ITSELF = 0
     INTERRUPTED = 1
     """The session requested it."""
-    SPURIOUS_STATUS = 2
-    """It reported an exit status without a running command: the agent wrote to its status pipe."""
     NO_FORK = 3
     """It could not be started: the container had no process or memory left."""
 

@@ -91,7 +91,7 @@ def _strings(cwd: str, argv: Sequence[str], env: Mapping[str, str]) -> bytes:
         raise ValueError("no NUL in arguments or environment")
     body = b"".join(each.encode(errors="surrogateescape") + b"\0" for each in strings)
     if not 1 <= len(argv) <= 256 or len(env) > 256 or len(body) > MAX_COMMAND_BYTES:
-        raise ValueError("1 to 256 arguments, at most 256 variables, and at most 1 MiB of both")
+        raise ValueError(f"1 to 256 arguments, at most 256 variables, and at most {MAX_COMMAND_BYTES:,} bytes of both")
     return struct.pack("<HH", len(argv), len(env)) + body
 
 
@@ -112,7 +112,7 @@ def run_frame(request: int, command: bytes, slot: int = MAIN_SLOT, spool: Spool 
     Raises ValueError for a command with a NUL byte or of more than ``MAX_COMMAND_BYTES``.
     """
     if b"\0" in command or len(command) > MAX_COMMAND_BYTES:
-        raise ValueError("a command has no NUL byte and at most 1 MiB")
+        raise ValueError(f"a command has no NUL byte and at most {MAX_COMMAND_BYTES:,} bytes")
     return _slot_frame(b"R", request, slot, (spool.encode() if spool else _NO_SPOOL) + command)
 
 
@@ -135,7 +135,7 @@ def terminal_frame(
 def type_frame(request: int, slot: int, data: bytes) -> bytes:
     """Type bytes into a terminal."""
     if len(data) > MAX_COMMAND_BYTES:
-        raise ValueError("at most 1 MiB at once")
+        raise ValueError(f"at most {MAX_COMMAND_BYTES:,} bytes at once")
     return _slot_frame(b"T", request, slot, data)
 
 
@@ -179,6 +179,11 @@ def extend_frame(request: int, ms: int) -> bytes:
 def kill_all_frame(request: int) -> bytes:
     """Kill and reap every process but PID 1."""
     return _frame(b"K", request)
+
+
+def kill_tests_frame(request: int) -> bytes:
+    """Kill every process of the tests, and none of the agent's."""
+    return _frame(b"X", request)
 
 
 def child_frame(request: int, cwd: str, argv: Sequence[str], env: Mapping[str, str], user: ProcessUser = ROOT) -> bytes:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 
-PROTOCOL = 8
+PROTOCOL = 9
 SLOTS = 32
 """Maximum number of shells and terminals of one session; the first is the shell that exists from the start."""
 MAIN_SLOT = 0
@@ -19,6 +19,7 @@ CHILD_SLOT = 0xFFFF
 MAX_FRAME_BYTES = 1 << 20
 FILE_CHUNK_BYTES = 256 << 10
 MAX_COMMAND_BYTES = MAX_FRAME_BYTES - 1024
+"""Maximum length of a command, and of what is typed at once: 1 MiB less the rest of its frame, up to 1 KiB."""
 MAX_GROUPS = 64
 """Maximum number of supplementary groups of a user."""
 MAX_ROWS = 1000

@@ -1,5 +1,5 @@
 """Reads and writes Dockerfiles, build contexts and compose files, as far as tasks need them. No Docker is involved.
 
-``compose`` and ``compose_writer`` are built on ``compose_schema`` and ``build_context``, which uses ``dockerfile``,
-which uses ``variables``.
+``compose`` is built on ``compose_schema`` and ``host_folders``, which like ``compose_writer`` uses ``build_context``,
+which uses ``dockerfile``, which uses ``variables``.
 """

@@ -13,8 +13,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from protocol.errors import UserError
-from sandbox.tasks.container_files.buildkit_syntax import UnsupportedSyntaxError, to_classic
-from sandbox.tasks.container_files.dockerfile import copied_sources, copies_path, parse_instructions
+from sandbox.tasks.container_files.add_sources import UnsupportedSyntaxError
+from sandbox.tasks.container_files.buildkit_syntax import to_classic
+from sandbox.tasks.container_files.dockerfile import (
+    DockerfileInstruction,
+    copied_sources,
+    copies_path,
+    parse_instructions,
+)
 from sandbox.tasks.file_tree import FileTree, is_within, read_tree
 from sandbox.tasks.problems import TaskProblems
 from sandbox.tasks.task import ImageBuild
@@ -52,11 +58,8 @@ def read_build_context(
     if not any(each.name == "FROM" for each in parsed):
         problems.add(f"{name} names no image", "it has no FROM")
     named = tuple(copied_sources(parsed))
-    copied_private = [source for source in named if is_within(source, private)]
     if folder == ".":
-        inside = inside.filtered(
-            lambda path: not is_within(path, private) or any(copies_path(source, path) for source in copied_private)
-        )
+        inside = without_private(inside, parsed, private)
     kept = _not_ignored(inside, problems.read_text(inside, _IGNORE), {name, _IGNORE})
     for link in sorted(kept.irregular):
         problems.add(
@@ -70,8 +73,14 @@ def read_build_context(
     try:
         to_classic(build, architecture="amd64")
     except UnsupportedSyntaxError as error:
-        problems.add(f"{name}: {error}", "only BuildKit knows it, whose builds cannot have the proxy's network")
+        problems.add(f"{name}: {error.what}", error.why)
     return build
+
+
+def without_private(tree: FileTree, parsed: Sequence[DockerfileInstruction], private: Sequence[str]) -> FileTree:
+    """Leave out the paths in ``private`` that no COPY names."""
+    named = [source for source in copied_sources(parsed) if is_within(source, private)]
+    return tree.filtered(lambda path: not is_within(path, private) or any(copies_path(each, path) for each in named))
 
 
 def load_build_context(folder: Path, dockerfile: str = "Dockerfile") -> ImageBuild:

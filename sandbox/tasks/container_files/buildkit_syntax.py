@@ -3,8 +3,14 @@
 Images are built by the engine's own builder, because only its RUN steps can have the network of a container, such as
 that of the pool's egress proxy.  Rewritten are here-documents, ``--chmod`` and ``--link`` of COPY and ADD, ``--mount``
 of RUN, and the arguments that name the platform.  A cache begins empty and its content stays in the image; a secret is
-not there, as in any build to which nobody gives one.  Source: docs.docker.com/reference/dockerfile; BuildKit's
-frontend/dockerfile (here-documents of RUN).
+not there, as in any build to which nobody gives one.
+
+An ADD is written with paths that no engine takes for a URL; a URL, which the engine would fetch from its own network,
+becomes a file of the context that somebody else has fetched.  In a file with an ADD every instruction is written in one
+line, so that the engine finds no other instructions than this module.  What the file sets by ARG is taken for its
+value, although a base image's environment may have another.
+
+Source: docs.docker.com/reference/dockerfile; BuildKit's frontend/dockerfile (here-documents of RUN).
 """
 
 from __future__ import annotations
@@ -18,19 +24,32 @@ from typing import NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
 
+from sandbox.tasks.container_files.add_sources import (
+    AddedSources,
+    UnsupportedSyntaxError,
+    decide_sources,
+    is_clear,
+)
+from sandbox.tasks.container_files.added_files import AddedFiles
 from sandbox.tasks.container_files.dockerfile import (
     DockerfileStatement,
     Heredoc,
-    copies_path,
     escape_character,
+    expand_known,
+    parse_arguments,
     parse_environment,
     read_statements,
 )
 from sandbox.tasks.task import ImageBuild
 
-_ADDED = ".longshore-build"
-"""Folder of added files in the context."""
 _FLAG = re.compile(r"--([a-z-]+)(?:=(\S*))?\s+")
+_INSTRUCTION = re.compile(
+    "ADD|ARG|CMD|COPY|ENTRYPOINT|ENV|EXPOSE|FROM|HEALTHCHECK|LABEL|MAINTAINER|ONBUILD|RUN|SHELL|STOPSIGNAL|USER|VOLUME|"
+    "WORKDIR"
+)
+"""A line that begins with another word may be the rest of one that only the engine goes on with."""
+_HAS_ADD = re.compile(r"\bADD\b", re.IGNORECASE)
+_CHECKSUM = re.compile(r"sha256:[0-9a-f]{64}")
 _WORDS = TypeAdapter(list[str])
 _SHEBANG = """f=$(mktemp) && cat > $f <<'{name}' && chmod +x $f && $f; s=$?; rm -f $f; exit $s\n{text}{name}\n"""
 _VARIABLE = re.compile(
@@ -39,16 +58,14 @@ _VARIABLE = re.compile(
 """A variable in a here-document whose word is not quoted is replaced, unless a backslash is before it."""
 
 
-class UnsupportedSyntaxError(Exception):
-    """A part of a Dockerfile cannot be rewritten; the message names it."""
-
-
 class ClassicBuild(NamedTuple):
     """A build for an engine's own builder."""
 
     build: ImageBuild
     modes: Mapping[str, int]
     """Permissions of files of the context, by path; other files are as in any context."""
+    unfetched: tuple[str, ...] = ()
+    """URLs of ADD without content: their files are empty in this build."""
 
 
 @dataclass(slots=True)
@@ -56,15 +73,24 @@ class _Stage:
     shell: tuple[str, ...] = ("/bin/sh", "-c")
     user: str = ""
     """User of the stage's later instructions; empty if the file does not say."""
-    variables: dict[str, str] = field(default_factory=dict[str, str])
+    env: dict[str, str | None] = field(default_factory=dict[str, str | None])
+    args: dict[str, str | None] = field(default_factory=dict[str, str | None])
+    """None: only the engine knows the value."""
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The variables whose value is known: ENV comes before ARG."""
+        return {key: value for key, value in {**self.args, **self.env}.items() if value is not None}
 
     def expand(self, text: str) -> str:
         """Replace variables; unknown ones, which the base image may set, by nothing."""
 
+        variables = self.variables
+
         def value(found: re.Match[str]) -> str:
             if not (name := found["bare"] or found["name"]):
                 return found[0]
-            known = self.variables.get(name, "")
+            known = variables.get(name, "")
             match found["sign"]:
                 case "-":
                     return known or found["text"]
@@ -76,31 +102,32 @@ class _Stage:
         return _VARIABLE.sub(value, text)
 
 
-def to_classic(build: ImageBuild, architecture: str) -> ClassicBuild:
+def to_classic(build: ImageBuild, architecture: str, fetched: Mapping[str, bytes] | None = None) -> ClassicBuild:
     """Return the build without BuildKit's syntax; the same one if it has none.
 
-    ``architecture`` is Docker's name of the machine's: ``amd64``, ``arm64``.  Raises UnsupportedSyntaxError.
+    ``architecture`` is Docker's name of the machine's: ``amd64``, ``arm64``; ``fetched``: contents by URL.  Raises
+    UnsupportedSyntaxError.
     """
     text = build.files.get(build.dockerfile, b"").decode(errors="surrogateescape")
-    rewriter = _Rewriter(build, architecture)
+    rewriter = _Rewriter(build, architecture, fetched or {})
     lines = [line for statement in read_statements(text) for line in rewriter.rewrite(statement)]
-    if not rewriter.changed:
+    if not rewriter.changed and not _HAS_ADD.search(text):
         return ClassicBuild(build, {})
     head = ["# escape=`"] if escape_character(text) == "`" else []
-    content = "".join(f"{line}\n" for line in (*head, *lines)).encode(errors="surrogateescape")
-    files = {**build.files, **rewriter.added, build.dockerfile: content}
-    return ClassicBuild(replace(build, files=files), rewriter.modes)
+    content = "".join(f"{line}\n" for line in (*head, *lines))
+    added, dockerfile = rewriter.added, {build.dockerfile: content.encode(errors="surrogateescape")}
+    files = {**build.files, **added.files, **dockerfile}
+    return ClassicBuild(replace(build, files=files), added.modes, tuple(added.unfetched))
 
 
 class _Rewriter:
-    def __init__(self, build: ImageBuild, architecture: str) -> None:
+    def __init__(self, build: ImageBuild, architecture: str, fetched: Mapping[str, bytes]) -> None:
         self._build = build
         platform = {"PLATFORM": f"linux/{architecture}", "OS": "linux", "ARCH": architecture, "VARIANT": ""}
         self._platform = {f"{side}{name}": value for side in ("BUILD", "TARGET") for name, value in platform.items()}
         self._stages: dict[str, _Stage] = {}
-        self._before_first = self._now = _Stage(variables=dict(self._platform))
-        self.added: dict[str, bytes] = {}
-        self.modes: dict[str, int] = {}
+        self._before_first = self._now = _Stage(args=dict(self._platform))
+        self.added = AddedFiles(build.files, fetched)
         self.changed = False
 
     def rewrite(self, statement: DockerfileStatement) -> Sequence[str]:
@@ -115,12 +142,16 @@ class _Rewriter:
                 lines = self._run(arguments, statement.heredocs)
             case "COPY" | "ADD":
                 lines = self._copy(name, arguments, statement.heredocs)
+            case "ONBUILD" if arguments[:3].upper() == "ADD" and not is_clear(arguments):
+                why = "the engine may take it for a URL: name a file of the context, without variables and quotes"
+                raise UnsupportedSyntaxError(f"ONBUILD {arguments}", why)
             case "ARG" if arguments in self._platform:
                 lines = [f"ARG {arguments}={self._platform[arguments]}"]
             case _:
                 pass
         if lines is None:
-            return statement.lines
+            self.changed |= not _INSTRUCTION.fullmatch(name)
+            return [statement.line]
         self.changed = True
         return lines
 
@@ -132,11 +163,12 @@ class _Rewriter:
                 self._now.user = arguments
             case "ENV":
                 values = parse_environment(arguments)
-                self._now.variables.update({key: self._now.expand(value) for key, value in values.items()})
+                self._now.env.update({key: expand_known(value, self._now.variables) for key, value in values.items()})
             case "ARG":
-                key, equals, value = arguments.partition("=")
-                default = self._now.expand(value.strip("\"'")) if equals else self._before_first.variables.get(key, "")
-                self._now.variables[key] = self._build.args.get(key, default)
+                for key, value in parse_arguments(arguments).items():
+                    outer = self._before_first.args.get(key)
+                    default = outer if value is None else expand_known(value, self._now.variables)
+                    self._now.args[key] = self._build.args.get(key, default)
             case _:
                 pass
 
@@ -144,7 +176,7 @@ class _Rewriter:
         flags, rest = _flags(arguments)
         words = rest.split()
         before = self._stages.get(words[0].lower() if words else "", _Stage())
-        self._now = _Stage(before.shell, before.user, dict(before.variables))
+        self._now = _Stage(before.shell, before.user, dict(before.env))
         self._stages[words[2].lower() if len(words) > 2 else str(len(self._stages))] = self._now
         platform = dict(flags).get("platform", "").strip('"').strip("${}")
         return [f"FROM {rest}"] if platform in self._platform else None
@@ -190,24 +222,36 @@ class _Rewriter:
     def _copy(self, name: str, arguments: str, heredocs: Sequence[Heredoc]) -> list[str] | None:
         flags, rest = _flags(arguments)
         kept = [(flag, value) for flag, value in flags if flag in {"from", "chown"}]
-        mode = dict(flags).get("chmod", "")
-        if unknown := [flag for flag, _ in flags if flag not in {"from", "chown", "chmod", "link"}]:
+        known = {"from", "chown", "chmod", "link", *(["checksum"] if name == "ADD" else [])}
+        if unknown := [flag for flag, _ in flags if flag not in known]:
             raise UnsupportedSyntaxError(f"{name} --{unknown[0]}")
-        if len(kept) == len(flags) and not heredocs:
+        clear = name == "COPY" or is_clear(arguments)
+        words = (_json_words(rest) or rest.split()) if clear else _added_words(flags, rest)
+        if len(words) < 2 or (clear and len(kept) == len(flags) and not heredocs):
             return None
-        *sources, target = _json_words(rest) or rest.split()
+        target = words.pop()
+        decided = AddedSources(name, tuple(words), ())
+        if not clear:
+            decided = decide_sources(words, self._now.variables, self._build.files)
+        sources, options = list(decided.paths), dict(flags)
+        if "checksum" in options and (sources or not _CHECKSUM.fullmatch(options["checksum"])):
+            raise UnsupportedSyntaxError(f"ADD --checksum={options['checksum']}", "it is not the SHA-256 of a URL")
+        mode = options.get("chmod", "")
         chmod: list[str] = []
         if heredocs:
             sources = list(self._heredoc_files(sources, heredocs))
         if mode and not re.fullmatch(r"[0-7]{3,4}", mode):
             raise UnsupportedSyntaxError(f"{name} --chmod={mode}")
-        if mode and "from" in dict(flags):
+        if mode and "from" in options:
             files = [f"{target}/{posixpath.basename(source)}" for source in sources]
             chmod = [f"RUN if [ -d {target} ]; then chmod {mode} {' '.join(files)}; else chmod {mode} {target}; fi"]
         elif mode:
-            sources = [self._with_mode(source, int(mode, 8)) for source in sources]
-        words = "".join(f"--{flag}={value} " for flag, value in kept)
-        return [f"{name} {words}{json.dumps([*sources, target])}", *self._as_root(chmod)]
+            sources = [self.added.add_with_mode(source, int(mode, 8)) for source in sources]
+        shown = "".join(f"--{flag}={value} " for flag, value in kept)
+        fetched = [self.added.add_url(url, target, options) for url in decided.urls]
+        groups = ((decided.verb, sources), ("COPY", fetched))  # ADD unpacks an archive, but not one that it fetched
+        copies = [f"{verb} {shown}{json.dumps([*those, target])}" for verb, those in groups if those]
+        return [*copies, *self._as_root(chmod)]
 
     def _heredoc_files(self, sources: Sequence[str], heredocs: Sequence[Heredoc]) -> Iterator[str]:
         """Yield the sources with the path of a file for each here-document."""
@@ -215,32 +259,9 @@ class _Rewriter:
         for source in sources:
             if source.startswith("<<") and (heredoc := next(left, None)):
                 text = self._now.expand(heredoc.text) if heredoc.expands else heredoc.text
-                yield self._add(heredoc.name, text.encode(errors="surrogateescape"))
+                yield self.added.add(heredoc.name, text.encode(errors="surrogateescape"))
             else:
                 yield source
-
-    def _with_mode(self, source: str, mode: int) -> str:
-        """Return the path of a copy of a source of the context whose files have a mode."""
-        if source in self.added:
-            self.modes[source] = mode
-            return source
-        clean = posixpath.normpath(source.lstrip("/") or ".")
-        taken = {path: data for path, data in self._build.files.items() if clean == "." or copies_path(clean, path)}
-        if not taken or "$" in source:
-            raise UnsupportedSyntaxError(f"--chmod of {source}")
-        folder = self._new_folder()
-        for path, data in taken.items():
-            self.added[f"{folder}/{path}"] = data
-            self.modes[f"{folder}/{path}"] = mode
-        return folder if clean == "." else f"{folder}/{clean}"
-
-    def _add(self, name: str, data: bytes) -> str:
-        path = f"{self._new_folder()}/{name}"
-        self.added[path] = data
-        return path
-
-    def _new_folder(self) -> str:
-        return f"{_ADDED}/{len(self.added)}"
 
 
 def _script(command: str, heredocs: Sequence[Heredoc]) -> str:
@@ -258,6 +279,20 @@ def _flags(arguments: str) -> tuple[list[tuple[str, str]], str]:
         flags.append((found[1], found[2] or ""))
         arguments = arguments[found.end() :]
     return flags, arguments
+
+
+def _added_words(flags: Sequence[tuple[str, str]], rest: str) -> list[str]:
+    """Return the words of an ADD that is not clear.  Raises UnsupportedSyntaxError."""
+    words = _json_words(rest)
+    values = "".join(value for _, value in flags)
+    if not rest.isascii() and any("\ud800" <= character <= "\udfff" for character in rest):
+        raise UnsupportedSyntaxError(f"ADD {rest!a}", "it is not UTF-8")
+    if re.search(r"""["'\\`]""", values) or (rest.startswith("[") and not words):
+        raise UnsupportedSyntaxError(f"ADD {rest}", "its options or its JSON cannot be read")
+    words = words or rest.split()
+    if len(words) < 2:
+        raise UnsupportedSyntaxError(f"ADD {rest}", "it needs a source and a target")
+    return words
 
 
 def _options(value: str) -> Iterator[tuple[str, str]]:

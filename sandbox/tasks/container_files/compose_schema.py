@@ -3,12 +3,13 @@
 The agent's service (``client`` in Terminal-Bench, ``main`` in Harbor):
     ``build`` (context, dockerfile, args, target, network), ``image``, ``environment``, ``working_dir``, ``user``,
     ``mem_limit``, ``cpus``, ``pids_limit``, ``deploy.resources.limits``, ``shm_size``, ``tmpfs``; ``cap_add`` of what
-    every sandbox has; ``volumes`` that no other service has;
-    ``command`` if it only waits (``sleep infinity``); ``volumes`` if they are the harness's own log folders;
-    ``network_mode`` ``none`` or ``bridge``.
+    every sandbox has; ``volumes``: the task's own files and folders (``./data:/data:ro``), named ones, and the
+    harness's own log folders; ``command`` if it only waits (``sleep infinity``); ``network_mode``
+    ``none`` or ``bridge``.
 Every other service:
     ``image`` or ``build``, ``command``, ``environment``, ``healthcheck.test``, ``mem_limit``, ``cpus``,
-    ``deploy.resources.limits``, ``shm_size``, ``tmpfs``; ``volumes`` that no other service has.
+    ``deploy.resources.limits``, ``shm_size``, ``tmpfs``; ``volumes`` as above.
+A named volume, or a folder of the task's own that one of them can write to, is shared by the services that have it.
 Accepted without effect, because longshore manages a container's life itself: ``container_name``, ``depends_on`` (every
 service starts, and those with a health check are waited for, before the agent does), ``expose``, ``init``, ``tty``,
 ``stdin_open``, ``restart``, ``labels``, ``networks`` (one private network for all), a ``hostname`` equal to the name,
@@ -16,8 +17,8 @@ timings of a health check, ``version``, ``name`` and ``x-*``.
 Remarked on: ``ports``, since nothing outside could reach them; ``platform``; and services with ``profiles``, which
 Compose does not start.
 Variables as in ``variables``; those of the harness are defined.
-Not supported, for instance: folders of the host, privileged, other capabilities, devices, entrypoint, extends, secrets,
-env_file.
+Not supported, for instance: other folders of the host, privileged, other capabilities, devices, entrypoint, extends,
+secrets, env_file.
 Source: the Compose specification.
 """
 
@@ -104,11 +105,48 @@ def _as_list(value: object) -> object:
     return [value] if isinstance(value, str) else value
 
 
+_VOLUME = re.compile(r"(?:(?P<source>[^:]+):)?(?P<target>/[^:]*)(?::(?P<options>[A-Za-z,]+))?")
+
+
+def _short_volume(value: object) -> object:
+    """Convert ``./data:/data:ro`` to the long form."""
+    if not isinstance(value, str):
+        return value
+    found = _VOLUME.fullmatch(value)
+    if not found:
+        raise ValueError(f"{value!r} is not a volume: write ./folder:/path or name:/path")
+    source, options = found["source"] or "", (found["options"] or "").split(",")
+    kind = "bind" if source.startswith((".", "/", "~")) else "volume"
+    volume = {"nocopy": "nocopy" in options}
+    return {
+        "type": kind,
+        "source": source,
+        "target": found["target"],
+        "read_only": "ro" in options,
+        "volume": volume,
+    }
+
+
 TmpfsFolder = Annotated[str, Field(pattern="^/")]
 
 
 def _short_build(value: object) -> object:
     return {"context": value} if isinstance(value, str) else value
+
+
+class ComposeVolumeOptions(ComposeSection):
+    nocopy: Literal[False] = False
+
+
+class ComposeVolume(ComposeSection):
+    type: Literal["bind", "volume"]
+    source: str = ""
+    """Path on the host, or name of a volume; empty for a volume without a name."""
+    target: Annotated[str, Field(pattern="^/")]
+    read_only: bool = False
+    bind: Ignored = None
+    volume: ComposeVolumeOptions = ComposeVolumeOptions()
+    consistency: Ignored = None
 
 
 class ComposeService(ComposeSection):
@@ -135,7 +173,7 @@ class ComposeService(ComposeSection):
     hostname: str = ""
     shm_size: Mebibytes | None = None
     tmpfs: Annotated[list[TmpfsFolder], BeforeValidator(_as_list)] = Field(default_factory=list[str])
-    volumes: list[str] = Field(default_factory=list[str])
+    volumes: list[Annotated[ComposeVolume, BeforeValidator(_short_volume)]] = Field(default_factory=list[ComposeVolume])
     networks: list[str] | dict[str, None] = Field(default_factory=list[str])
 
 
@@ -156,9 +194,15 @@ class ComposeNetwork(ComposeSection):
     internal: bool = False
 
 
+class ComposeNamedVolume(ComposeSection):
+    driver: Literal["local"] = "local"
+    name: Ignored = None
+    labels: Ignored = None
+
+
 class ComposeFile(ComposeSection):
     version: Ignored = None
     name: Ignored = None
     services: dict[str, dict[str, Any]]
     networks: dict[str, ComposeNetwork | None] = Field(default_factory=dict)
-    volumes: dict[str, Annotated[dict[str, Any], Field(max_length=0)] | None] = Field(default_factory=dict)
+    volumes: dict[str, ComposeNamedVolume | None] = Field(default_factory=dict)

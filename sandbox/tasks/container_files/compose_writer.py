@@ -24,7 +24,10 @@ def write_compose(agent: str, section: dict[str, object], services: Sequence[Tas
         sections[service.name] = _service_section(service, f"./{folder}")
         if service.build:
             files |= as_tree_files(service.build.files, service.build.executable, under=folder)
-    return {**files, "docker-compose.yaml": TreeFile(dump_compose_yaml({"services": sections}))}
+    content: dict[str, object] = {"services": sections}
+    if volumes := sorted({each.volume for service in services for each in service.volumes}):
+        content["volumes"] = dict.fromkeys(volumes)
+    return {**files, "docker-compose.yaml": TreeFile(dump_compose_yaml(content))}
 
 
 def escape_variables(value: object) -> Any:
@@ -47,6 +50,14 @@ def memory_folders_section(container: Task | TaskService) -> dict[str, object]:
     """Return the keys of a service about folders in memory."""
     shm: dict[str, object] = {"shm_size": f"{container.shm_mb}m"} if container.shm_mb != SHM_MB else {}
     return shm | ({"tmpfs": escape_variables(list(container.tmpfs))} if container.tmpfs else {})
+
+
+def shared_folders(container: Task | TaskService) -> list[object]:
+    """Return the ``volumes`` of a service that others have too."""
+    return [
+        {"type": "volume", "source": each.volume, "target": escape_variables(each.target), "read_only": each.read_only}
+        for each in container.volumes
+    ]
 
 
 def build_section(plan: BuildPlan) -> dict[str, object]:
@@ -77,4 +88,6 @@ def _service_section(service: TaskService, context: str) -> dict[str, object]:
             "interval": "2s",
             "retries": 30,
         }
+    if service.volumes:
+        made["volumes"] = shared_folders(service)
     return made | limits_section(service.memory_mb, service.cpus) | memory_folders_section(service)

@@ -47,14 +47,15 @@ class DockerfileInstruction(NamedTuple):
     name: str
     """Name in upper case."""
     arguments: str
-    """Arguments in one line: continued lines are joined."""
+    """Arguments in one line: continued lines are joined as Docker does, without a space between them."""
 
 
 class DockerfileStatement(NamedTuple):
     """One instruction as it is written."""
 
     instruction: DockerfileInstruction
-    lines: tuple[str, ...]
+    line: str
+    """It in one line."""
     heredocs: tuple[Heredoc, ...]
 
 
@@ -75,48 +76,52 @@ def parse_instructions(text: str) -> list[DockerfileInstruction]:
 
 
 def read_statements(text: str) -> Iterator[DockerfileStatement]:
-    """Yield the instructions with their lines and here-documents; comments are left out."""
-    lines = deque(text.removeprefix("\ufeff").splitlines())
-    escape = escape_character(text)
+    """Yield the instructions with their here-documents; comments are left out.  Only a line feed ends a line."""
+    lines = deque(line.rstrip("\r") for line in text.removeprefix("\ufeff").split("\n"))
+    escape = re.escape(escape_character(text))
+    continues = re.compile(rf"(?<!{escape}){escape}[ \t]*$")
     while lines:
-        taken = [lines.popleft()]
-        line = taken[0].strip()
+        line = lines.popleft().lstrip()
         if not line or line.startswith("#"):
             continue
-        while line.endswith(escape):
-            following = _continued(lines, taken)
-            line = f"{line[:-1].rstrip()} {following}"
-            if not following:
-                break
+        while continues.search(line):
+            line = continues.sub("", line) + _next_line(lines)
         name, *rests = line.split(maxsplit=1)
-        instruction = DockerfileInstruction(name.upper(), rests[0] if rests else "")
+        instruction = DockerfileInstruction(name.upper(), rests[0].rstrip() if rests else "")
         has_heredocs = instruction.name in {"RUN", "COPY", "ADD"}
         heredocs = tuple(_take_heredocs(instruction.arguments, lines)) if has_heredocs else ()
-        yield DockerfileStatement(instruction, tuple(taken), heredocs)
+        yield DockerfileStatement(instruction, line, heredocs)
 
 
 def escape_character(text: str) -> str:
     """Return the character at the end of a line that goes on: a backslash unless a directive names the backtick."""
-    return "`" if re.match(r"#\s*escape\s*=\s*`", text) else "\\"
+    for line in text.removeprefix("\ufeff").split("\n"):
+        directive = re.match(r"\s*#\s*(\w+)\s*=\s*(\S*)", line)
+        if directive is None:
+            break
+        if directive[1].lower() == "escape":
+            return "`" if directive[2] == "`" else "\\"
+    return "\\"
 
 
-def _continued(lines: deque[str], taken: list[str]) -> str:
-    """Move lines to ``taken``, up to the next one that is not a comment, and return that."""
+def _next_line(lines: deque[str]) -> str:
+    """Take lines up to the next one that is neither empty nor a comment, and return that."""
     while lines:
-        taken.append(lines.popleft())
-        if not taken[-1].lstrip().startswith("#"):
-            return taken[-1].strip()
+        line = lines.popleft()
+        if not re.match(r"\s*(?:#|$)", line):
+            return line
     return ""
 
 
 def _take_heredocs(rest: str, lines: deque[str]) -> Iterator[Heredoc]:
     """Remove the lines of each here-document that ``rest`` begins; one that never ends is ignored."""
     for found in _QUOTED_OR_HEREDOC.finditer(rest):
-        ends = [number for number, line in enumerate(lines) if found["end"] and line.strip() == found["end"]]
-        if ends:
-            content = [lines.popleft() for _ in range(ends[0] + 1)][:-1]
-            kept = (line.lstrip("\t") if found["strip"] else line for line in content)
-            yield Heredoc(found["end"], "".join(f"{line}\n" for line in kept), not found["quote"])
+        kept = [line.lstrip("\t") if found["strip"] else line for line in lines] if found["end"] else []
+        if found["end"] in kept:
+            content = kept[: kept.index(found["end"])]
+            for _ in range(len(content) + 1):
+                lines.popleft()
+            yield Heredoc(found["end"], "".join(f"{line}\n" for line in content), not found["quote"])
 
 
 def parse_plain_dockerfile(text: str) -> PlainDockerfile | None:
@@ -145,7 +150,8 @@ def parse_plain_dockerfile(text: str) -> PlainDockerfile | None:
 
 def write_plain_dockerfile(wanted: PlainDockerfile) -> str:
     """Write a Dockerfile that :func:`parse_plain_dockerfile` reads back."""
-    lines = [f"FROM {wanted.image or PORTABLE_BASE_IMAGE}", f"WORKDIR {wanted.workdir}"]
+    lines = [f"FROM {wanted.image or PORTABLE_BASE_IMAGE}"]
+    lines += [f"WORKDIR {wanted.workdir}"] if wanted.workdir else []
     lines += [COPY_ROOTFS] if wanted.copies_rootfs else []
     lines += [COPY_SETUP, RUN_SETUP] if wanted.runs_setup else []
     return "".join(f"{line}\n" for line in lines)
@@ -153,14 +159,14 @@ def write_plain_dockerfile(wanted: PlainDockerfile) -> str:
 
 @dataclass(slots=True)
 class _Stage:
-    workdir: str | None = ""
-    """None if a variable in it is unknown."""
+    workdir: str = ""
+    """Empty if only the image will tell."""
     variables: dict[str, str] = field(default_factory=dict[str, str])
     env: dict[str, str] = field(default_factory=dict[str, str])
 
 
-def find_workdir(parsed: Sequence[DockerfileInstruction], args: Mapping[str, str], target: str = "") -> str | None:
-    """Return the image's working directory; empty when the file sets none, None when a variable in it is unknown."""
+def find_workdir(parsed: Sequence[DockerfileInstruction], args: Mapping[str, str], target: str = "") -> str:
+    """Return the image's working directory; empty if the file sets none, or only the image will tell which."""
     return _image(parsed, args, target).workdir
 
 
@@ -184,18 +190,14 @@ def _image(parsed: Sequence[DockerfileInstruction], args: Mapping[str, str], tar
             now = _Stage(before.workdir, dict(before.variables), dict(before.env))
             stages[words[2] if len(words) > 2 else f"stage {len(stages)}"] = now
         elif name == "ARG":
-            key, _, value = rest.partition("=")
-            now.variables[key] = args.get(key, value.strip("\"'"))
+            now.variables.update({key: args.get(key, value or "") for key, value in parse_arguments(rest).items()})
         elif name == "ENV":
             now.variables.update(parse_environment(rest))
             now.env.update(parse_environment(rest))
         elif name == "WORKDIR":
-            path = _expanded(rest.strip("\"'"), now.variables)
-            relative = path is not None and not path.startswith("/")
-            if path is None or (relative and now.workdir is None):
-                now.workdir = None
-            else:
-                now.workdir = posixpath.normpath(posixpath.join(now.workdir or "/", path))
+            path = expand_known(rest.strip("\"'"), {**now.variables, **now.env})
+            whole = posixpath.join(now.workdir, path or "")
+            now.workdir = posixpath.normpath(whole) if path and whole.startswith("/") else ""
     return now
 
 
@@ -210,7 +212,16 @@ def parse_environment(rest: str) -> dict[str, str]:
     return {key: value for key, _, value in (word.partition("=") for word in words)}
 
 
-def _expanded(text: str, variables: Mapping[str, str]) -> str | None:
+def parse_arguments(rest: str) -> dict[str, str | None]:
+    """Return the defaults of an ARG's arguments, with variables in them not replaced; None for one without."""
+    try:
+        words = [word.partition("=") for word in shlex.split(rest)]
+    except ValueError:
+        return {}
+    return {key: value if equals else None for key, equals, value in words}
+
+
+def expand_known(text: str, variables: Mapping[str, str]) -> str | None:
     """Return ``text`` with its variables replaced; None when one of them is unknown or broken."""
     try:
         expanded, unknown = expand_variables(text, variables, empty_is_unset=True)

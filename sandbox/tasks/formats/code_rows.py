@@ -4,8 +4,8 @@
 "extra_info"}``.  The ground truth, or its JSON text, is ``{"inputs": [...], "outputs": [...]}`` for a program that
 reads standard input and prints, the same with ``"fn_name"`` for a function, or asserts: a list of statements, or a
 text.  Functions that the asserts only define are called: ``test…()``, and ``check(candidate)`` with the function that
-``extra_info.entry_point`` names.  The program is the file ``/app/solution.py``;
-:mod:`sandbox.tasks.code_runner.harness` tests it.
+``extra_info.entry_point`` names.  The program is the file ``/app/solution.py``, or the block of Python with which the
+last reply ends; :mod:`sandbox.tasks.code_runner.harness` tests it.
 
 Any other ground truth, a number or a text, in a row that is not about code, is an answer: the agent's last reply boxes
 it, and :mod:`sandbox.grading.math_answer` compares it (Open-AgentRL, recipe/demystify/reward.py, also distinguishes
@@ -47,8 +47,11 @@ from sandbox.tasks.problems import TaskProblems
 from sandbox.tasks.task import BASE_IMAGE, Task
 
 CANDIDATE_PROGRAM = "/app/solution.py"
-PROGRAM_INSTRUCTION = f"\n\nWrite your Python program to the file {CANDIDATE_PROGRAM}."
-"""End of every instruction: the file in which the answer is expected."""
+PROGRAM_INSTRUCTION = (
+    f"\n\nWrite your Python program to the file {CANDIDATE_PROGRAM}, or end your last reply with it between ```python "
+    "and ```."
+)
+"""End of an instruction: the places in which the answer is expected."""
 BOX_INSTRUCTION = "\n\nEnd your last reply with the final answer alone in \\boxed{}."
 """End of the instruction if an answer is required but the prompt does not mention a box."""
 _START = (
@@ -124,11 +127,12 @@ def _read(row: JsonRow, problems: TaskProblems) -> Task:
     return Task(
         id=_id(given, prompt),
         instruction=_instruction(prompt, answer),
-        family=given.ability or given.data_source,
+        family=given.data_source or given.ability,
         tests=_HARNESS | {CASES: repr(cases).encode()} if cases else {},
         run_tests=_RUN if cases else "",
         expected_tests=tuple(f"case_{number}" for number in range(len(cases))),
         answer=answer,
+        reply_program=CANDIDATE_PROGRAM if cases else "",
         metadata=to_metadata(rest, _ROW),
         test_timeout_s=60.0 + 10.0 * len(cases),
     )

@@ -10,13 +10,14 @@ A task whose tests need something that the agent leaves running, and which names
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from sandbox.tasks.container_files import dockerfile
 from sandbox.tasks.container_files.build_context import BuildPlan, read_build_context
-from sandbox.tasks.dataset import Dataset
+from sandbox.tasks.container_files.host_folders import HostFolder, build_from, copy_host_folders
 from sandbox.tasks.field_encoding import apply_fields, differing_fields
 from sandbox.tasks.file_tree import FileTree, TreeFile, as_tree_files, check_paths, read_tree, write_tree
 from sandbox.tasks.loaded_task import LoadedTask
@@ -37,7 +38,7 @@ class FolderFormat:
     """Creates the tree with everything that the format can hold."""
 
 
-def load_task_folders(form: FolderFormat, folder: Path) -> Dataset:
+def load_task_folders(form: FolderFormat, folder: Path) -> Iterator[tuple[Path, LoadedTask]]:
     """Load a task from each subfolder of ``folder``, or of a subfolder that is none (``CATEGORY/TASK``); hidden folders
     and files are skipped.
 
@@ -45,7 +46,7 @@ def load_task_folders(form: FolderFormat, folder: Path) -> Dataset:
     """
     if not folder.is_dir():
         raise TaskError(folder, "is not a folder", "a data set is a folder of task folders: see longshore tasks --help")
-    return Dataset.from_loaded((entry, load_task_folder(form, entry)) for entry in _task_folders(form, folder))
+    return ((entry, load_task_folder(form, entry)) for entry in _task_folders(form, folder))
 
 
 def subfolders(folder: Path) -> list[Path]:
@@ -68,10 +69,15 @@ def load_task_folder(form: FolderFormat, folder: Path) -> LoadedTask:
     task = None
     with problems.collecting_errors():
         if (folder / form.marker).is_file():
-            task = _read(form, folder.name, read_tree(folder), problems)
+            task = _read(form, _task_id(folder.name), read_tree(folder), problems)
         else:
             problems.add(f"{form.marker} is missing", "it describes the task")
     return problems.loaded(task)
+
+
+def _task_id(folder: str) -> str:
+    """Return the name of a folder with ``-`` for what an id cannot have, such as spaces."""
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", folder)
 
 
 def _read(form: FolderFormat, name: str, tree: FileTree, problems: TaskProblems) -> Task:
@@ -132,21 +138,27 @@ class TaskEnvironment:
 
     image: str = BASE_IMAGE
     build: ImageBuild | None = None
-    workdir: str = "/app"
-    """Working directory; empty if only a build would know the one of the Dockerfile."""
+    workdir: str = ""
+    """Working directory; empty for the image's own."""
     files: dict[str, bytes] = field(default_factory=dict[str, bytes])
     setup: str = ""
 
 
 def read_environment(
-    tree: FileTree, plan: BuildPlan | None, image: str, private: tuple[str, ...], problems: TaskProblems
+    tree: FileTree,
+    plan: BuildPlan | None,
+    image: str,
+    private: tuple[str, ...],
+    problems: TaskProblems,
+    *,
+    folders: Sequence[HostFolder] = (),
 ) -> TaskEnvironment:
     """Read image, working directory, files and setup of a task whose build contexts lie in ``tree``.
 
-    A plain Dockerfile needs no build. ``rootfs/`` and ``setup.sh`` are longshore's unless they are part of a real
-    build.
+    A plain Dockerfile needs no build, unless ``folders`` of the task are mounted. ``rootfs/`` and ``setup.sh`` are
+    longshore's unless they are part of a real build.
     """
-    workdir = "/app"
+    workdir = ""
     build = None
     own = True
     if plan is None and not image:
@@ -156,17 +168,19 @@ def read_environment(
         text = problems.read_text(inside, plan.dockerfile)
         plain = (
             dockerfile.parse_plain_dockerfile(text)
-            if plan.dockerfile in inside.files and plan == BuildPlan(plan.context)
+            if plan.dockerfile in inside.files and plan == BuildPlan(plan.context) and not folders
             else None
         )
         if plain:
-            image, workdir = plain.image, plain.workdir or workdir
+            image, workdir = plain.image, plain.workdir
         else:
             build = read_build_context(tree, plan, private, problems)
             image = BASE_IMAGE
             own = plan.context != "."
-            found = dockerfile.find_workdir(dockerfile.parse_instructions(text), plan.args, plan.target)
-            workdir = "" if found is None else found or workdir
+            workdir = dockerfile.find_workdir(dockerfile.parse_instructions(text), plan.args, plan.target)
+    if folders and (build or image):
+        build = copy_host_folders(build or build_from(image), folders, tree, problems)
+        image = BASE_IMAGE
     if not own:
         return TaskEnvironment(image, build, workdir)
     files = {f"/{path}": data for path, data in problems.read_regular_files(tree, "rootfs").items()}

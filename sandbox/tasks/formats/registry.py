@@ -6,6 +6,7 @@ A package adds one as an entry point of the group ``longshore.task_formats``: a 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 from itertools import chain
 from pathlib import Path
@@ -17,7 +18,11 @@ from sandbox.tasks.formats import code_rows, miles, openclaw, swe_synth, termina
 from sandbox.tasks.formats.folders import FolderFormat, load_task_folder, load_task_folders, subfolders
 from sandbox.tasks.formats.generated import generator
 from sandbox.tasks.formats.harbor.directory import HARBOR
+from sandbox.tasks.formats.hub import fetch_hub_dataset, is_hub_name
+from sandbox.tasks.formats.liveweb import rows as liveweb_rows
 from sandbox.tasks.formats.rows import JsonRow, PointerFormat, RowFormat, load_rows, read_rows
+from sandbox.tasks.formats.swe_bugs import bug_rows
+from sandbox.tasks.loaded_task import LoadedTask
 from sandbox.tasks.task import TaskError
 
 
@@ -36,6 +41,10 @@ class TaskFormat(StrEnum):
     """JSON Lines that point at Harbor folders."""
     SWE_SYNTH = "swe_synth"
     """JSON or JSON Lines of SWE-SYNTH samples."""
+    LIVEWEB = "liveweb"
+    """JSON or JSON Lines with a page to start from and a question."""
+    SWE_BUG = "swe_bug"
+    """JSON or JSON Lines of SWE-SYNTH bugs."""
     CODE = "code"
     """JSON Lines with a prompt and ground-truth tests."""
     GENERATED = "generated"
@@ -51,6 +60,8 @@ ROW_FORMATS: dict[TaskFormat, RowFormat | PointerFormat] = {
     TaskFormat.OPENCLAW_MESSAGES: openclaw.MESSAGES_FORMAT,
     TaskFormat.MILES: miles.FORMAT,
     TaskFormat.SWE_SYNTH: swe_synth.FORMAT,
+    TaskFormat.LIVEWEB: liveweb_rows.FORMAT,
+    TaskFormat.SWE_BUG: bug_rows.FORMAT,
     TaskFormat.CODE: code_rows.FORMAT,
     TaskFormat.GENERATED: generator.FORMAT,
 }
@@ -75,11 +86,18 @@ def find_format(name: str) -> FolderFormat | RowFormat | PointerFormat:
 
 
 def load_tasks(path: Path, form: str | None = None, root: Path | None = None) -> Dataset:
-    """Load the tasks at ``path``, a data set or a single task folder.
+    """Load the tasks at ``path``, a data set, a single task folder, or a data set of the hub
+    (:mod:`sandbox.tasks.formats.hub`).
 
     ``root``: base of paths in rows (default: their file's folder). Raises TaskError if there is nothing to read or
     the format cannot be detected, UserError for an unknown format.
     """
+    markers = [each.marker for each in FOLDER_FORMATS.values()]
+    sources = fetch_hub_dataset(path, markers) if is_hub_name(path) else [path]
+    return Dataset.from_loaded(chain.from_iterable(_load(each, form, root) for each in sources))
+
+
+def _load(path: Path, form: str | None, root: Path | None) -> Iterable[tuple[Path, LoadedTask]]:
     if not path.exists():
         raise TaskError(
             path, "is missing", "name a folder of task folders or a file of rows, in a run by --set data.path=PATH"
@@ -91,7 +109,7 @@ def load_tasks(path: Path, form: str | None = None, root: Path | None = None) ->
             raise TaskError(path, "is a folder", f"a data set in the format {name} is a file")
         return load_rows(found, path, root)
     if (path / found.marker).exists():
-        return Dataset.from_loaded([(path, load_task_folder(found, path))])
+        return [(path, load_task_folder(found, path))]
     return load_task_folders(found, path)
 
 
@@ -103,7 +121,8 @@ def detect_format(path: Path) -> TaskFormat:
             for form, folder_format in FOLDER_FORMATS.items():
                 if (folder / folder_format.marker).exists():
                     return form
-        return TaskFormat.TERMINAL_BENCH
+        markers = " or ".join(each.marker for each in FOLDER_FORMATS.values())
+        raise TaskError(path, f"has no task: no {markers}", "name a folder of task folders, or of folders of them")
     for _, row in read_rows(path):
         if not isinstance(row, TaskError) and (form := _row_format(row)):
             return form
@@ -118,6 +137,8 @@ def _row_format(row: JsonRow) -> TaskFormat | None:
         TaskFormat.CODE: {"prompt", "reward_model"},
         TaskFormat.MILES: {"prompt", "metadata"},
         TaskFormat.SWE_SYNTH: {"task_id", "extra"},
+        TaskFormat.LIVEWEB: {"task_id", "question"},
+        TaskFormat.SWE_BUG: {"source", "original", "bug"},
         TaskFormat.GENERATED: {"family", "seed", "split"},
     }
     return next((form for form, names in wanted.items() if names <= keys), None)

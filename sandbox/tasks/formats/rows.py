@@ -17,7 +17,6 @@ import orjson
 from pydantic import BaseModel
 
 from protocol.files.parquet import read_parquet_rows
-from sandbox.tasks.dataset import Dataset
 from sandbox.tasks.field_encoding import apply_fields, differing_fields
 from sandbox.tasks.file_tree import path_problem
 from sandbox.tasks.formats import terminal_bench
@@ -97,18 +96,16 @@ def _row(path: Path, number: int, value: object) -> tuple[Path, JsonRow | TaskEr
     return location, cast("JsonRow", value)
 
 
-def load_rows(form: RowFormat | PointerFormat, path: Path, root: Path | None = None) -> Dataset:
-    """Load the tasks of the file ``path``; ``root``: base of its paths (default: its folder)."""
-    return Dataset.from_loaded(_loaded(form, path, root or path.parent))
-
-
-def _loaded(form: RowFormat | PointerFormat, path: Path, root: Path) -> Iterator[tuple[Path, LoadedTask]]:
+def load_rows(
+    form: RowFormat | PointerFormat, path: Path, root: Path | None = None
+) -> Iterator[tuple[Path, LoadedTask]]:
+    """Load the tasks of the file ``path``, with their locations; ``root``: base of its paths (default: its folder)."""
     known: set[tuple[str, str]] = set()
     for location, row in read_rows(path):
         if isinstance(row, TaskError):
             yield location, LoadedTask(None, (row,))
             continue
-        loaded = _load_row(form, row, root, TaskProblems(location))
+        loaded = _load_row(form, row, root or path.parent, TaskProblems(location))
         if loaded.task and isinstance(form, RowFormat) and form.allows_repeats:
             key = loaded.task.id, loaded.task.instruction
             if key in known:

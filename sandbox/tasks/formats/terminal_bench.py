@@ -14,13 +14,15 @@ from typing import Annotated, cast
 from pydantic import BaseModel, ConfigDict, Field
 
 from sandbox.default_limits import SHM_MB
-from sandbox.tasks.container_files import compose
 from sandbox.tasks.container_files.build_context import BuildPlan
+from sandbox.tasks.container_files.compose import read_compose_file
+from sandbox.tasks.container_files.compose_volumes import HARNESS_FOLDER
 from sandbox.tasks.container_files.compose_writer import (
     build_section,
     escape_variables,
     limits_section,
     memory_folders_section,
+    shared_folders,
     write_compose,
 )
 from sandbox.tasks.expected_tests import find_expected_tests
@@ -35,7 +37,7 @@ from sandbox.tasks.formats.folders import (
 )
 from sandbox.tasks.live_evidence import suggest_grading
 from sandbox.tasks.problems import TaskProblems
-from sandbox.tasks.task import OFFLINE, ONLINE, ResultsFormat, Task
+from sandbox.tasks.task import OFFLINE, ONLINE, ResultsFormat, Task, TaskError
 from sandbox.tasks.yaml_text import YamlError, dump_yaml, parse_yaml
 
 CLIENT = "client"
@@ -55,15 +57,28 @@ _VARIABLES = {
     "T_BENCH_TASK_DOCKER_NAME_PREFIX": "",
     "T_BENCH_TASK_BUILD_CONTEXT_DIR": ".",
     "T_BENCH_TEST_DIR": "/tests",
-    "T_BENCH_TASK_LOGS_PATH": f"{compose.HARNESS_FOLDER}logs",
+    "T_BENCH_TASK_LOGS_PATH": f"{HARNESS_FOLDER}logs",
     "T_BENCH_CONTAINER_LOGS_PATH": "/logs",
-    "T_BENCH_TASK_AGENT_LOGS_PATH": f"{compose.HARNESS_FOLDER}agent-logs",
+    "T_BENCH_TASK_AGENT_LOGS_PATH": f"{HARNESS_FOLDER}agent-logs",
     "T_BENCH_CONTAINER_AGENT_LOGS_PATH": "/agent-logs",
 }
+_DESCRIPTIVE = frozenset((
+    "author_name", "author_email", "difficulty", "tags", "disable_asciinema", "estimated_duration_sec",
+    "expert_time_estimate_min", "junior_time_estimate_min", "run_tests_in_same_shell",
+))  # fmt: skip
+"""Terminal-Bench's other keys; the last one is warned about where it is set."""
 _WRITTEN_IF_UNSAID: dict[str, object] = {"difficulty": "unknown"}
 """Key that Terminal-Bench requires and that carries no information."""
 
 Positive = Annotated[float, Field(gt=0)]
+
+
+class _Description(BaseModel):
+    """A part of the instruction, in older files."""
+
+    model_config = ConfigDict(extra="allow")
+    key: str
+    description: str
 
 
 class _TaskYaml(BaseModel):
@@ -71,20 +86,30 @@ class _TaskYaml(BaseModel):
 
     model_config = ConfigDict(extra="allow")
     instruction: Annotated[str, Field(min_length=1)]
+    """The text, or the key of one of ``descriptions``."""
+    descriptions: list[_Description] = Field(default_factory=list[_Description])
     category: str = ""
     max_agent_timeout_sec: Positive = 360.0
     max_test_timeout_sec: Positive = 60.0
     parser_name: ResultsFormat = ResultsFormat.PYTEST
 
+    def text(self) -> str:
+        """Return what the agent is told."""
+        if all(each.key != self.instruction for each in self.descriptions):
+            return self.instruction.strip()
+        return "\n\n".join(each.description.strip() for each in self.descriptions)
+
 
 def _read(name: str, tree: FileTree, problems: TaskProblems) -> Task:
     described = problems.parse_yaml(tree, "task.yaml", _TaskYaml) or _TaskYaml(instruction="unreadable")
-    composed = compose.read_compose_file(tree, _COMPOSE_FILES, CLIENT, _VARIABLES, problems) or compose.ComposeFacts()
+    composed = read_compose_file(tree, _COMPOSE_FILES, CLIENT, _VARIABLES, problems)
     plan = composed.build or (BuildPlan() if "Dockerfile" in tree.files and not composed.image else None)
-    start = read_environment(tree, plan, composed.image, _PRIVATE, problems)
+    start = read_environment(tree, plan, composed.image, _PRIVATE, problems, folders=composed.folders)
     tests = problems.read_regular_files(tree, "tests")
     run_tests = problems.read_text(tree, "run-tests.sh", "without it nothing can be graded")
-    instruction = described.instruction.strip()
+    if unknown := sorted((described.model_extra or {}).keys() - _DESCRIPTIVE):
+        problems.remark(f"task.yaml has keys that Terminal-Bench does not know either: {', '.join(unknown)}")
+    instruction = described.text()
     in_agents_shell = bool((described.model_extra or {}).get("run_tests_in_same_shell"))
     may_have_user = bool(start.build or start.image or composed.user)
     return Task(
@@ -117,6 +142,8 @@ def _read(name: str, tree: FileTree, problems: TaskProblems) -> Task:
         cpus=composed.cpus or 1.0,
         shm_mb=composed.shm_mb or SHM_MB,
         tmpfs=composed.tmpfs,
+        read_only=composed.read_only,
+        volumes=composed.volumes,
     )
 
 
@@ -138,6 +165,8 @@ def _keystrokes(tree: FileTree, problems: TaskProblems) -> str:
 
 
 def _write(task: Task) -> dict[str, TreeFile]:
+    if task.steps:
+        raise TaskError(Path(task.id), "has steps, which Terminal-Bench's format does not have", "use harbor's")
     files, plan = write_environment(task, "environment")
     files |= as_tree_files(task.tests, under="tests")
     for name, script in {"run-tests.sh": task.run_tests, "solution.sh": task.solution}.items():
@@ -152,6 +181,7 @@ def _write(task: Task) -> dict[str, TreeFile]:
         "volumes": [
             "${T_BENCH_TASK_LOGS_PATH}:${T_BENCH_CONTAINER_LOGS_PATH}",
             "${T_BENCH_TASK_AGENT_LOGS_PATH}:${T_BENCH_CONTAINER_AGENT_LOGS_PATH}",
+            *shared_folders(task),
         ],
         "pids_limit": task.pids,
     }

@@ -60,7 +60,7 @@ def plan_dataset_write(
             if not isinstance(form, RowFormat):
                 tree = encode_task_folder(form.folders if isinstance(form, PointerFormat) else form, task)
                 if parent / task.id in folders:
-                    raise TaskError(own.location, f"is a second task named {task.id}", "an id is unique")
+                    raise TaskError(own.location, f"is a second task named {task.id!r}", "an id is unique")
                 folders[parent / task.id] = tree
             if not isinstance(form, FolderFormat):
                 row = encode_row(form, task) if isinstance(form, RowFormat) else form.write(task)

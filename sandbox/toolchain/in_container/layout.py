@@ -14,6 +14,8 @@ BIN = f"{VERIFY}/bin"
 """Folder of the real uv, and bash."""
 SHIMS = f"{VERIFY}/shim"
 """Folder of the shims (:mod:`sandbox.toolchain.in_container.shim`)."""
+PLAIN_SHIMS = f"{VERIFY}/plain"
+"""Folder of the shims for pytest, Python and pip, for scripts whose tests the toolchain's pytest can run."""
 CREATED_PATHS_FILE = "/tests/.longshore-made"
 """File in which shims record what they create outside the tests' folder, each path terminated by NUL."""
 SHIMS_ANSWER_VARIABLE = "LONGSHORE_SHIMS_ANSWER"
@@ -21,6 +23,10 @@ SHIMS_ANSWER_VARIABLE = "LONGSHORE_SHIMS_ANSWER"
 real uv could answer with the agent's projects."""
 IMPORTABLE_VARIABLE = "LONGSHORE_IMPORTABLE"
 """Variable of the same tests: folders of ``/`` from which they may import, separated by ``:``."""
+CANARIES_VARIABLE = "LONGSHORE_CANARIES"
+"""Variable of tests whose pytest runs canaries (:mod:`sandbox.toolchain.in_container.pytest_canaries`): their file."""
+IMAGE_CANARIES = f"{VERIFY}/image-canaries"
+"""Folder on the path of an image's own Python, whose pytest finds the canaries there as an installed plugin."""
 FACTS_FILE = "/.sbx/toolchain.json"
 """File of every toolchain that has its verifier half."""
 
@@ -34,16 +40,19 @@ GNU = f"{VERIFY}/gnu"
 TOOL_FOLDERS = (GNU, TOOLS)
 
 
-def verify_environment(path: str, fresh: str, *, ours_first: bool = False, offline: bool = True) -> dict[str, str]:
+def verify_environment(
+    path: str, fresh: str, *, ours_first: bool = False, plain: bool = False, offline: bool = True
+) -> dict[str, str]:
     """Return the environment of the verify phase.
 
     ``path``: the image's PATH; ``fresh``: a folder that the agent could not touch. ``ours_first``: the toolchain's
-    tools come before the image's, else after them, for an image that lacks some. The real uv keeps no cache between
-    calls, and what it creates is in ``fresh``: in other folders the agent could have put its own.
+    tools come before the image's, else after them, for an image that lacks some; ``plain``: PLAIN_SHIMS come first.
+    The real uv keeps no cache between calls, and what it creates is in ``fresh``: in other folders the agent could have
+    put its own.
     """
     tools = ":".join((*TOOL_FOLDERS, path) if ours_first else (path, *TOOL_FOLDERS))
     env = {
-        "PATH": f"{SHIMS}:{BIN}:{tools}",
+        "PATH": ":".join((*([PLAIN_SHIMS] if plain else ()), SHIMS, BIN, tools)),
         "UV_FIND_LINKS": WHEELS,
         "UV_PYTHON_INSTALL_DIR": PYTHONS,
         "UV_PYTHON_PREFERENCE": "only-managed",

@@ -24,8 +24,14 @@ WHEELS = {
     "exceptiongroup": "1.3.0",
     "tomli": "2.2.1",
     "typing-extensions": "4.15.0",
+    "harbor-rewardkit": "0.2.3",
+    "pydantic": "2.12.5",
+    "pydantic-core": "2.41.5",
+    "annotated-types": "0.7.0",
+    "typing-inspection": "0.4.2",
 }
-"""pytest and the CTRF plugin in the versions that the formats pin, with their dependencies on every platform."""
+"""pytest and the CTRF plugin in the versions that the formats pin, with their dependencies on every platform; Harbor's
+rewardkit without litellm (:mod:`sandbox.toolchain.in_container.litellm_stand_in`)."""
 
 APT_PACKAGES = ("ca-certificates", "curl", "wget")
 """Packages that ``apt-get install`` need not install: the shims replace them."""

@@ -1,10 +1,11 @@
-"""The shims for apt-get, curl, wget, uv and uvx: they carry out :mod:`~sandbox.toolchain.in_container.shim_rules`.
+"""The shims that carry out :mod:`~sandbox.toolchain.in_container.shim_rules`.
 
 A copy runs in the container, on the toolchain's Python, from its read-only folder. Calls that the toolchain does not
 answer go to the next program of that name on PATH, or to the real uv. If the phase has a network (``UV_OFFLINE`` is
 unset), so do calls for packages that the toolchain lacks and, unless the tests run on the toolchain, all calls but
-those for uv's installer. Without a network, what could only come from there is reported: ``needs-network …``. Created
-paths are recorded, to be removed after the tests.
+those for uv's installer. Without a network, what could only come from there is reported: ``needs-network …``. Unless
+the tests run on the toolchain, a rewardkit of the image comes before the toolchain's. Created paths are recorded, to be
+removed after the tests.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from sandbox.toolchain.in_container.layout import (
     BIN,
     CREATED_PATHS_FILE,
     ENVIRONMENT,
+    PLAIN_SHIMS,
     SHIMS,
     SHIMS_ANSWER_VARIABLE,
     TOOL_FOLDERS,
@@ -48,7 +50,7 @@ def main(program: str, arguments: Sequence[str]) -> int:
                 _note_created(Path(os.environ.get("HOME", "/"), ".local/bin/env"))
                 _say(_INSTALLER, into)
             return 0
-        case _ if online and SHIMS_ANSWER_VARIABLE not in os.environ:
+        case _ if SHIMS_ANSWER_VARIABLE not in os.environ and (online or _is_installed_rewardkit(program)):
             return _run_real_program(program, arguments)
         case shim_rules.ShimNothingToDo():
             return 0
@@ -58,12 +60,12 @@ def main(program: str, arguments: Sequence[str]) -> int:
             return 0
         case shim_rules.ShimRun(command):
             return _run(command)
-        case shim_rules.ShimMissing() if online:
-            return _run_real_program(program, arguments)
-        case shim_rules.ShimMissing(names):
+        case shim_rules.ShimTests(tool, rest):
+            return _run_tests(tool, rest)
+        case shim_rules.ShimMissing(names) if not online:
             missing = [name for name in names if program not in shim_rules.APT_TOOLS or not _installed(name)]
             return _report_missing(program, *missing) if missing else 0
-        case shim_rules.ShimPassThrough():
+        case shim_rules.ShimMissing() | shim_rules.ShimPassThrough():
             return _run_real_program(program, arguments)
 
 
@@ -112,19 +114,39 @@ def _venv(path: Path) -> None:
 
 def _run(command: Sequence[str]) -> NoReturn:
     """Run a command with the toolchain's Python first on PATH and the image's tools before the toolchain's."""
-    rest = [each for each in os.environ.get("PATH", "").split(":") if each not in (*TOOL_FOLDERS, f"{ENVIRONMENT}/bin")]
-    os.environ.update(PATH=":".join((f"{ENVIRONMENT}/bin", *rest, *TOOL_FOLDERS)), VIRTUAL_ENV=ENVIRONMENT)
+    os.environ.update(PATH=":".join((f"{ENVIRONMENT}/bin", *_image_folders(), *TOOL_FOLDERS)), VIRTUAL_ENV=ENVIRONMENT)
     _become(command[0], command)
+
+
+def _run_tests(program: str, arguments: Sequence[str]) -> NoReturn:
+    """Run the toolchain's pytest or rewardkit, whose tests find the image's programs first."""
+    os.environ["PATH"] = ":".join((*_image_folders(), *TOOL_FOLDERS))
+    _become(f"{ENVIRONMENT}/bin/{program}", (program, *arguments))
+
+
+def _image_folders() -> list[str]:
+    """Return the folders of PATH without the toolchain's own, but with its shims for what images have not."""
+    own = (PLAIN_SHIMS, *TOOL_FOLDERS, f"{ENVIRONMENT}/bin")
+    return [each for each in os.environ.get("PATH", "").split(":") if each not in own]
 
 
 def _run_real_program(program: str, arguments: Sequence[str]) -> NoReturn:
     if program in shim_rules.UV_TOOLS:
         _become(f"{BIN}/{program}", (program, *arguments))
-    for folder in os.environ.get("PATH", "").split(":"):
-        if folder != SHIMS and os.access(Path(folder, program), os.X_OK):
-            _become(str(Path(folder, program)), (program, *arguments))
+    if found := _find_next_program(program):
+        _become(found, (program, *arguments))
     wanted = next((each for each in arguments if "://" in each), " ".join(arguments))
     sys.exit(_report_missing(program, wanted))
+
+
+def _is_installed_rewardkit(program: str) -> bool:
+    return program == shim_rules.REWARDKIT and _find_next_program(program) is not None
+
+
+def _find_next_program(program: str) -> str | None:
+    """Return the program of that name on PATH that is no shim."""
+    folders = os.environ.get("PATH", "").split(":")
+    return shutil.which(program, path=":".join(each for each in folders if each not in (SHIMS, PLAIN_SHIMS)))
 
 
 def _report_missing(program: str, *what: str) -> int:

@@ -1,12 +1,17 @@
 """A run goes on from a checkpoint as if it had never stopped, on the machine that is free."""
 
+import io
 import json
+import os
+import pickle
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from learner_data import SHAPES, VOCABULARY, lineage, payload, sft_batches
+from torch.distributed.checkpoint import filesystem as torch_files
 
 from learner.settings import LoraSettings
 from protocol.files.digests import digest_files
@@ -185,6 +190,57 @@ def test_a_truncated_checkpoint_is_refused(ranks, settings, tmp_path, suffix):
     assert "is not a checkpoint that can be loaded" in message
     assert "--resume" in message
     assert before == after
+
+
+class MakesFolder:
+    """A value whose pickle makes a folder as it is loaded."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = str(folder)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return os.mkdir, (self.folder,)
+
+
+def bring_code_in_common_state(folder: Path, value: object) -> None:
+    torch.save({"world": 1, "of": value}, folder / "common.pt")
+
+
+def bring_code_in_metadata(folder: Path, value: object) -> None:
+    metadata = torch_files.FileSystemReader(folder).read_metadata()
+    metadata.planner_data = value
+    (folder / ".metadata").write_bytes(pickle.dumps(metadata))
+
+
+def bring_code_in_a_shard(folder: Path, value: object) -> None:
+    metadata = torch_files.FileSystemReader(folder).read_metadata()
+    index = next(each for each in metadata.storage_data if each.fqn.startswith("random"))
+    piece, stream = metadata.storage_data[index], io.BytesIO()
+    torch.save(value, stream)
+    path = folder / piece.relative_path
+    piece.offset, piece.length = path.stat().st_size, len(stream.getvalue())
+    path.write_bytes(path.read_bytes() + stream.getvalue())
+    (folder / ".metadata").write_bytes(pickle.dumps(metadata))
+
+
+def test_metadata_that_torch_cannot_make_is_refused(ranks, settings, tmp_path):
+    """It calls what metadata may call, with a name that torch does not know."""
+    folder = tmp_path / "checkpoint"
+    ranks.learner(settings(), ("save", str(folder)))
+    (folder / ".metadata").write_bytes(b"ctorch.serialization\n_get_layout\n(Vx\ntR.")
+    ((_, _, message),) = ranks.run("survives", settings=settings(), attempt=("load", str(folder)), error="UserError")
+    assert "is not a checkpoint that can be loaded (KeyError" in message
+
+
+@pytest.mark.parametrize("bring", [bring_code_in_a_shard, bring_code_in_metadata, bring_code_in_common_state])
+def test_a_checkpoint_that_brings_code_is_refused_before_it_runs(ranks, settings, tmp_path, bring):
+    """One that somebody sent, with digests that fit."""
+    folder, trace = tmp_path / "checkpoint", tmp_path / "it ran"
+    ranks.learner(settings(), ("save", str(folder)))
+    bring(folder, MakesFolder(trace))
+    ((_, _, message),) = ranks.run("survives", settings=settings(), attempt=("load", str(folder)), error="UserError")
+    assert "is not a checkpoint that can be loaded" in message
+    assert not trace.exists()
 
 
 @pytest.mark.parametrize(

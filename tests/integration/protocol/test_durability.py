@@ -20,6 +20,7 @@ from protocol import codec
 from protocol.journal import AppendOutcome, Journal, JournalSettings
 from protocol.stream import ReceivedTrajectory, TrajectoryReceiver, TrajectorySender
 from tests.support.runs.trajectories import RUN, make_plan, make_trajectory
+from tests.support.stream_keys import RECEIVER_KEYS, SENDER_KEYS
 
 SOON_S = 120.0
 STRACE = shutil.which("strace")
@@ -34,8 +35,8 @@ async def test_an_acknowledged_trajectory_is_already_in_the_files_on_disk(tmp_pa
         return journal.append_batch([item.to_arrival() for item in items])[0]
 
     async with (
-        TrajectoryReceiver(RUN, append, max_bytes=1 << 20) as receiver,
-        TrajectorySender(receiver.endpoint, RUN, "a", heartbeat_s=0.05) as sender,
+        TrajectoryReceiver(RUN, append, max_bytes=1 << 20, curve=RECEIVER_KEYS) as receiver,
+        TrajectorySender(receiver.endpoint, RUN, "a", heartbeat_s=0.05, curve=SENDER_KEYS) as sender,
     ):
         for sample in range(4):
             assert await sender.send(make_trajectory(0, sample, reward=float(sample)), SOON_S) is AppendOutcome.APPENDED
@@ -51,19 +52,19 @@ async def test_an_acknowledged_trajectory_is_already_in_the_files_on_disk(tmp_pa
 
 
 @contextmanager
-def traced_receiver(folder: Path, trace: Path) -> Iterator[int]:
-    """A receiver process under strace; gives its port.  Skips where nobody may trace a process."""
+def traced_receiver(folder: Path, trace: Path) -> Iterator[str]:
+    """A receiver process under strace; gives its endpoint.  Skips where nobody may trace a process."""
     script = Path(__file__).with_name("receiver_process.py")
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     command = [str(STRACE), "-f", "-y", "-s", "128", "-e", "trace=fdatasync,fsync,sendto,write", "-o", str(trace)]
-    command += [sys.executable, str(script), str(folder), "0"]
+    command += [sys.executable, str(script), str(folder)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, process_group=0) as process:
         assert process.stdout is not None
         try:
             line = process.stdout.readline()
             if not line:
                 pytest.skip("this machine lets nobody trace a process")
-            yield int(line)
+            yield line.strip()
         finally:
             os.killpg(process.pid, signal.SIGKILL)
 
@@ -72,8 +73,8 @@ def traced_receiver(folder: Path, trace: Path) -> Iterator[int]:
 async def test_the_log_is_synced_before_each_acknowledgement_leaves(tmp_path: Path) -> None:
     """The kernel sees an fdatasync of the log between two acknowledgements on the socket."""
     trace = tmp_path / "trace"
-    with traced_receiver(tmp_path, trace) as port:
-        async with TrajectorySender(f"tcp://127.0.0.1:{port}", RUN, "a") as sender:
+    with traced_receiver(tmp_path, trace) as endpoint:
+        async with TrajectorySender(endpoint, RUN, "a") as sender:
             for sample in range(4):
                 assert await sender.send(make_trajectory(0, sample), SOON_S) is AppendOutcome.APPENDED
     order = [

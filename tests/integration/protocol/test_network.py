@@ -41,11 +41,11 @@ def process(cable: Cable, namespace: str, script: Path, *arguments: object) -> I
 @contextmanager
 def receiver(cable: Cable, folder: Path, keys: RunKeys) -> Iterator[subprocess.Popen[str]]:
     script = HERE / "receiver_process.py"
-    with process(cable, cable.here, script, folder, PORT, "--host", cable.address) as started:
+    with process(cable, cable.here, script, folder, "--host", cable.address, "--port", PORT) as started:
         server = keys.server
         admitted = [key.decode() for key in server.clients]
         tell(started, {"public": server.public.decode(), "secret": server.secret.decode(), "clients": admitted})
-        assert lines(started, 1) == [str(PORT)]
+        assert lines(started, 1) == [f"tcp://{cable.address}:{PORT}"]
         yield started
 
 

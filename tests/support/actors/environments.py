@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 
 from actors.agents.prompt import PromptTemplate
 from actors.agents.settings import AgentSettings, AgentSpec, ToolsetKind
@@ -58,10 +59,10 @@ async def run_in_fake_terminal(part: EpisodeInputs) -> EpisodeOutcome:
     model = ChatEndpointSettings(url=begin.model.url, model=begin.model.name, key=begin.model.key, deadline_s=5.0)
     terminal, notes = FakeTerminal(), ToolEventObserver()
     async with ChatEndpoint(model) as endpoint:
-        policy = open_chat_policy(part, endpoint)
-        acting = AgentLoop(part.task, part.agent, policy, terminal, limits.settings, notes)
+        open_policy = partial(open_chat_policy, part, endpoint)
+        acting = AgentLoop(part.agent, open_policy, terminal, limits.settings, notes)
         ended = await run_and_grade(
-            acting.run(), terminal, part.task, lambda: acting.transcript.last_content, NO_DEADLINES
+            acting.play, terminal, part.task, lambda: acting.transcript.last_content, NO_DEADLINES
         )
     turns, shown = tuple(acting.transcript.turns), tuple(notes.events)
     return EpisodeOutcome(ended.status, ended.grade, ended.error, turns, shown, {"acquire": 3.0, "tool": 1.0})

@@ -12,10 +12,13 @@ import anthropic
 import httpx
 import openai
 
+from actors.agents.call_format import CallFormat
+from actors.agents.hermes import HERMES
 from actors.engines.messages import StreamingGenerateFunction
 from actors.engines.sampling import EpisodeSampling
 from actors.gateway.server import Gateway
 from actors.gateway.session import GatewaySession
+from protocol.trajectory import ASIDES, ReplyRole
 from tests.support.fakes.fake_policy import FakeTokenizer, ScriptedEngine
 
 
@@ -58,14 +61,16 @@ async def open_gateway(
     retries: int = 0,
     quiet_s: float = 60.0,
     clock: Callable[[], float] = time.monotonic,
+    calls: CallFormat = HERMES,
+    untrained: frozenset[ReplyRole] = ASIDES,
     **limits: int,
 ) -> AsyncGenerator[GatewayClients]:
     """``texts``: what the engine says, reply by reply, unless it is another's ``generate``; ``limits`` of
     the session."""
     engine = ScriptedEngine([*texts])
     generate, tokenizer = generate or engine.generate, tokenizer or FakeTokenizer()
-    async with Gateway(tokenizer, generate, model="policy", quiet_s=quiet_s) as gateway:
-        with gateway.open_session(FakeLimits(**limits), SAMPLING, clock=clock) as session:
+    async with Gateway(tokenizer, generate, model="policy", quiet_s=quiet_s, calls=calls) as gateway:
+        with gateway.open_session(FakeLimits(**limits), SAMPLING, clock=clock, untrained=untrained) as session:
             async with httpx.AsyncClient(
                 verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
             ) as http:  # loads no authorities

@@ -12,9 +12,10 @@ from protocol.trajectory import Reward
 
 @dataclass
 class FakeObserver:
-    """Keeps what the agent said."""
+    """Keeps what the agent said, and what was suspicious in its work."""
 
     texts: list[str] = field(default_factory=list[str])
+    suspicious: list[str] = field(default_factory=list[str])
 
     def on_turn(self, turn: int, text: str, sampled: int, versions: tuple[int, int], ms: float) -> None:
         self.texts.append(text)
@@ -22,7 +23,10 @@ class FakeObserver:
     def on_call(self, name: str, command: str) -> None: ...
     def on_output(self, text: str) -> None: ...
     def on_result(self, output: str) -> None: ...
-    def on_grade(self, graded: EpisodeGrade, reward: Reward) -> None: ...
+    def on_picture(self, picture: bytes) -> None: ...
+
+    def on_grade(self, graded: EpisodeGrade, reward: Reward) -> None:
+        self.suspicious.extend(graded.suspicious)
 
 
 @dataclass

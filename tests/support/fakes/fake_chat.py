@@ -29,7 +29,8 @@ class ToolCallReply:
     """A reply whose calls the server has parsed."""
 
     names: tuple[str, ...]
-    arguments: tuple[str, ...]
+    arguments: tuple[object, ...]
+    has_ids: bool = True
 
 
 Reply = str | ChatErrorReply | ToolCallReply
@@ -73,7 +74,11 @@ class FakeChat:
         message: dict[str, Any] = {"role": "assistant", "content": reply}
         if isinstance(reply, ToolCallReply):
             calls = [
-                {"id": f"c{number}", "type": "function", "function": {"name": name, "arguments": arguments}}
+                {
+                    "id": f"c{number}" if reply.has_ids else None,
+                    "type": "function",
+                    "function": {"name": name, "arguments": arguments},
+                }
                 for number, (name, arguments) in enumerate(zip(reply.names, reply.arguments, strict=True))
             ]
             message = {"role": "assistant", "content": None, "tool_calls": calls}

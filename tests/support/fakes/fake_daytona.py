@@ -19,10 +19,25 @@ class DaytonaError(Exception): ...
 class DaytonaNotFoundError(DaytonaError): ...
 
 
+class DaytonaFileNotFoundError(DaytonaNotFoundError): ...
+
+
 class DaytonaGoneError(DaytonaError): ...
 
 
 class DaytonaConnectionError(DaytonaError): ...
+
+
+class DaytonaTimeoutError(DaytonaError): ...
+
+
+class DaytonaRateLimitError(DaytonaError): ...
+
+
+class DaytonaBadGatewayError(DaytonaError): ...
+
+
+class DaytonaServiceUnavailableError(DaytonaError): ...
 
 
 class SandboxBackend(Protocol):
@@ -181,8 +196,13 @@ class FakeSdk:
     Image: Any = Image
     DaytonaError: Any = DaytonaError
     DaytonaNotFoundError: Any = DaytonaNotFoundError
+    DaytonaFileNotFoundError: Any = DaytonaFileNotFoundError
     DaytonaGoneError: Any = DaytonaGoneError
     DaytonaConnectionError: Any = DaytonaConnectionError
+    DaytonaTimeoutError: Any = DaytonaTimeoutError
+    DaytonaRateLimitError: Any = DaytonaRateLimitError
+    DaytonaBadGatewayError: Any = DaytonaBadGatewayError
+    DaytonaServiceUnavailableError: Any = DaytonaServiceUnavailableError
 
     def AsyncDaytona(self, config: DaytonaConfig | None = None) -> AsyncDaytona:
         sdk = self

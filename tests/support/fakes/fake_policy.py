@@ -6,9 +6,12 @@ import asyncio
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
+
+from tokenizers import AddedToken
 
 from actors.engines.messages import GenerateReply, GenerateRequest, OnPartialReply, PartialReply
-from actors.tokens.chat_format import ChatMessage
+from actors.tokens.chat_messages import ChatMessage
 
 END = 1
 LS = 0xE000
@@ -19,6 +22,8 @@ class FakeTokenizer:
     """One id per character; id 1 is the turn's end."""
 
     eos_token_id = END
+    chat_template = None
+    added_tokens_decoder: ClassVar[dict[int, AddedToken]] = {END: AddedToken("\x01", special=True)}
 
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
         return ids_of(text)

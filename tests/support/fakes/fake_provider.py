@@ -6,11 +6,15 @@ from __future__ import annotations
 import asyncio
 import errno
 import itertools
-from collections.abc import Mapping
+import socket
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import cast
 
+from sandbox.agent_programs import AgentPrograms
 from sandbox.errors import SandboxLost
+from sandbox.grading.canaries import CanaryVerdict
 from sandbox.grading.grade_result import GradeResult
 from sandbox.grading.grader import Isolation
 from sandbox.grading.results.verdict import GradedTest, GradingOutcome
@@ -29,10 +33,14 @@ class FakeSandbox:
         self.provider, self.container, self.task = provider, container, task
         self.calls: list[str] = []
         self.files: dict[str, bytes] = {}
+        self.ports: dict[int, int] = {}
+        """Port of this machine that stands for each port of the sandbox that somebody listens at."""
         self.may_finish: asyncio.Event | None = None
         self.error: Exception | None = None
         self.closed = False
         self.grades = 0
+        self.canaries = CanaryVerdict.TRUE
+        """What the canaries of its grades say."""
 
     @property
     def alive(self) -> bool:
@@ -71,17 +79,41 @@ class FakeSandbox:
         await self._record_call(f"{name} {command}")
         return ToolResult(f"ran {len(self.calls)}", 0, 0.1)
 
-    async def grade(self, timeout_s: float | None = None) -> GradeResult:
-        await self._record_call("grade")
+    @asynccontextmanager
+    async def listen(self, port: int) -> AsyncGenerator[socket.socket]:
+        """Listen on a free port of this machine, the sandbox's own."""
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            self.ports[port] = listener.getsockname()[1]
+            yield listener
+        del self.ports[port]
+
+    async def run_agent(
+        self, command: str, remaining_s: Callable[[], float], on_output: Callable[[str], None]
+    ) -> CommandResult:
+        """Run until no time remains, or ``may_finish`` is set, if there is one."""
+        self.calls.append(command)
+        for _ in itertools.count():
+            in_time, ended = remaining_s() > 0, self.may_finish is None or self.may_finish.is_set()
+            if ended or not in_time:
+                break
+            await asyncio.sleep(0.01)
+        return CommandResult("ran", 0, 0, timed_out=not in_time, ms=0.1, shell_restarted=False)
+
+    async def begin_step(self, number: int) -> None:
+        await self._record_call(f"step {number}")
+
+    async def grade(self, timeout_s: float | None = None, commands: Sequence[str] = ()) -> GradeResult:
+        await self._record_call("\n".join(["grade", *commands]))
         self.grades += 1
         return GradeResult(
             (GradedTest("a", GradingOutcome.PASSED),),
-            None,
+            {},
             "log",
             GradingLevel.SAME,
             Isolation.TOOLCHAIN,
             timed_out=False,
             ms=1.0,
+            canaries=self.canaries,
         )
 
     async def close(self) -> None:
@@ -98,6 +130,11 @@ class FakeProvider:
     adopted: list[str] = field(default_factory=list)
     image_names: tuple[str, ...] = ("base:1",)
     """Names of the provider's images."""
+    programs: tuple[str, ...] = ()
+    """Agents' programs that its sandboxes can have."""
+    can_listen: bool = True
+    given: list[AgentPrograms] = field(default_factory=list[AgentPrograms])
+    """Programs that sandboxes were opened with."""
     backlog_s: float = 0.0
     open_error: Exception | None = None
     """Raised instead of a start."""
@@ -106,14 +143,18 @@ class FakeProvider:
     """Nothing is taken over before so many are asked for at once."""
     _numbers: itertools.count[int] = field(default_factory=itertools.count)
 
-    async def open(self, task: Task, deadline_s: float | None = None) -> FakeSandbox:
+    async def open(
+        self, task: Task, deadline_s: float | None = None, programs: AgentPrograms | None = None
+    ) -> FakeSandbox:
         if self.may_open is not None:
             await self.may_open.wait()
         if self.open_error:
             raise self.open_error
+        if programs is not None:
+            self.given.append(programs)
         return self._new_sandbox(f"container-{next(self._numbers)}", task)
 
-    async def adopt(self, container: str, task: Task) -> FakeSandbox:
+    async def adopt(self, container: str, task: Task, step: int = 0) -> FakeSandbox:
         self.adopted.append(container)
         if self.adopt_together is not None:
             await self.adopt_together.wait()
@@ -136,6 +177,9 @@ class FakeProvider:
 
     async def images(self) -> tuple[str, ...]:
         return self.image_names
+
+    def agent_programs(self) -> tuple[str, ...]:
+        return self.programs
 
     def wait_s(self) -> float:
         return self.backlog_s

@@ -268,7 +268,19 @@ class FakeRun:
             "grade": 220.0,
             "total": round(1000 * (self.now - begun), 1),
         }
-        log.emit("episode.finished", trajectory=name, status=status, reward=reward, sampled=sampled, turns=turns, ms=ms)
+        isolation = "toolchain" if group % 4 else "shared"
+        if isolation == "shared" and reward == 1.0:
+            log.emit("episode.suspicious", trajectory=name, why=["call 2 touched the tests' folder: ls /tests"])
+        log.emit(
+            "episode.finished",
+            trajectory=name,
+            status=status,
+            isolation=isolation,
+            reward=reward,
+            sampled=sampled,
+            turns=turns,
+            ms=ms,
+        )
         self.counts["acknowledged"] += 1
         row = {
             "trajectory": name,

@@ -40,6 +40,27 @@ class Row(NamedTuple):
         return self.ours if self.why else self.value
 
 
+_BOTH_OF_ART = (
+    Row(ART, 1, "Qwen3-4B", "model.path", "Qwen3-4B"),
+    Row(ART, 7, "GRPO", "learner.advantage", "group"),
+    Row(ART, 11, "Single GPU", "cluster.placement", "colocated"),
+    Row(ART, 46, "best_checkpoint", "checkpoint.keep_best", True),
+    Row(ART, 85, "64", "lora.rank", 64),
+    Row(ART, 86, "5e-7", "learner.lr", 5e-7),
+    Row(ART, 87, "4", "rollout.groups_per_step", 1),
+    Row(ART, 88, "4", "rollout.groups_per_step", 1),
+    Row(ART, 89, "16", "rollout.group_size", 16),
+    Row(ART, 90, "0.7", "agent.temperature", 0.7),
+    Row(ART, 91, "4096", "agent.max_new_tokens", 4096),
+    Row(ART, 105, "+1.0", "rollout.reward", "art"),
+    Row(ART, 121, "every 100 steps", "evaluation.every_steps", 100),
+    Row(ART, 121, "every 100 steps", "checkpoint.every_steps", 100),
+    Row(ART, 186, "gradient_checkpointing", "learner.recompute", "full"),
+    Row(CODE, 288, "α64", "lora.alpha", 64.0),
+    Row(CODE, 288, "max_model_len 32768", "agent.context_tokens", 32768),
+    Row(CODE, 288, "save 500", "checkpoint.keep_every_steps", 500),
+)
+"""What the document says of SWE-SYNTH and of LIVEWEB alike."""
 TABLES: dict[str, tuple[Row, ...]] = {
     "seta_qwen3_8b": (
         Row(CARD, 5, "Qwen/Qwen3-8B", "model.path", "Qwen/Qwen3-8B", "Qwen3-8B", "a folder: nothing is downloaded"),
@@ -159,36 +180,26 @@ TABLES: dict[str, tuple[Row, ...]] = {
         Row(CODE, 286, "test 10", "evaluation.every_steps", 10, 0, "a server for it would want four GPUs more"),
     ),
     "art_terminal": (
-        Row(ART, 1, "Qwen3-4B", "model.path", "Qwen3-4B"),
+        *_BOTH_OF_ART,
         Row(ART, 3, "SWE-SYNTH", "data.path", "swe-synth.jsonl"),
         Row(ART, 3, "SWE-SYNTH", "data.kind", "dataset"),
-        Row(ART, 7, "GRPO", "learner.advantage", "group"),
-        Row(ART, 11, "Single GPU", "cluster.placement", "colocated"),
         Row(ART, 34, "--online-steps 2000", "run.steps", 2000),
-        Row(ART, 40, "--online-steps 1000", "run.steps", 1000, 2000, "LIVEWEB's: --steps 1000 --set agent.kind=json"),
-        Row(ART, 46, "best_checkpoint", "checkpoint.keep_best", True),
-        Row(ART, 85, "64", "lora.rank", 64),
-        Row(ART, 86, "5e-7", "learner.lr", 5e-7),
-        Row(ART, 87, "4", "rollout.groups_per_step", 1),
-        Row(ART, 88, "4", "rollout.groups_per_step", 1),
-        Row(ART, 89, "16", "rollout.group_size", 16),
-        Row(ART, 90, "0.7", "agent.temperature", 0.7),
-        Row(ART, 91, "4096", "agent.max_new_tokens", 4096),
-        Row(ART, 105, "+1.0", "rollout.reward", "art"),
+        Row(ART, 40, "--online-steps 1000", "run.steps", 1000, 2000, "LIVEWEB's: art_liveweb"),
         Row(ART, 106, "0.5 × pass_rate", "rollout.reward", "art"),
         Row(ART, 113, "SFT warm-start", "warm_start.enabled", True, False, "launch.sft's: adapters alone train here"),
         Row(ART, 114, "~500 steps", "", 500, why="launch.sft's epochs"),
         Row(ART, 120, "~2000 steps", "run.steps", 2000),
-        Row(ART, 121, "every 100 steps", "evaluation.every_steps", 100),
-        Row(ART, 121, "every 100 steps", "checkpoint.every_steps", 100),
         Row(ART, 133, "101-110", "data.held_out_ids", ("101-110",), (), "told with the data, whose ids these are"),
         Row(ART, 164, "```bash", "agent.kind", "bash"),
-        Row(ART, 186, "gradient_checkpointing", "learner.recompute", "full"),
         Row(CODE, 168, "step_limit 100", "agent.max_turns", 100),
         Row(CODE, 168, "command timeout 300", "sandbox.command_timeout_s", 300.0),
-        Row(CODE, 288, "α64", "lora.alpha", 64.0),
-        Row(CODE, 288, "max_model_len 32768", "agent.context_tokens", 32768),
-        Row(CODE, 288, "save 500", "checkpoint.keep_every_steps", 500),
+    ),
+    "art_liveweb": (
+        *_BOTH_OF_ART,
+        Row(ART, 3, "LIVEWEB", "data.path", "liveweb.jsonl"),
+        Row(ART, 3, "LIVEWEB", "data.kind", "dataset"),
+        Row(ART, 40, "--online-steps 1000", "run.steps", 1000),
+        Row(CODE, 168, "exactly one ```json action", "agent.kind", "json"),
     ),
     "openclaw_terminal": (
         Row(OPENCLAW, 1, "GRPO", "learner.advantage", "group"),
@@ -240,6 +251,7 @@ STATED: dict[str, dict[str, range]] = {
     "seta_qwen3_8b": {CARD: range(29, 40)},
     "grpo_tcr_qwen3_4b": {TCR: range(29, 53)},
     "art_terminal": {ART: range(85, 92)},
+    "art_liveweb": {ART: range(85, 92)},
     "openclaw_terminal": {OPENCLAW: range(27, 33)},
 }
 """Lines of a document each of which states a hyper-parameter."""

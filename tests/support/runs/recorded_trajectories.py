@@ -15,7 +15,8 @@ from actors.engines.messages import GenerateReply, GenerateRequest
 from actors.rollout.episode import run_agent_episode
 from actors.rollout.settings import EpisodeSettings
 from actors.rollout.terminal import EpisodeGrade, ToolCallResult
-from actors.tokens.chat_format import ChatFormat, Tokenizer
+from actors.tokens.chat_format import ChatFormat
+from actors.tokens.chat_template import Tokenizer
 from launch.config import RunConfig, resolve
 from launch.data.demo.tokenizer import train_tokenizer
 from launch.run_records.run_directory import write_json
@@ -67,7 +68,7 @@ class CountingTerminal:
         text = f"{command}\nsays <|{len(self.calls)}|>\n"
         return ToolCallResult(text, text, int(command == "false"), 5.0)
 
-    async def grade(self) -> EpisodeGrade:
+    async def grade(self, last_reply: str) -> EpisodeGrade:
         passed = any(each.startswith("touch") for each in self.calls)
         return EpisodeGrade((TestResult("one", True), TestResult("two", passed)), (1 + passed) / 2, passed, 2.0)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+
 from launch.processes.process_reaper import find_run_processes
 from tests.support.runs.cluster_runs import MiniRun, all_listening_ports, eventually, listening_ports, shared_memory
 
@@ -25,3 +28,11 @@ class RunResources:
         eventually("free shared memory", lambda: not [path for path in self._memory if path.exists()], 60)
         eventually("free ports", lambda: not self._ports & all_listening_ports(), 60)
         eventually("the end of every container", lambda: not self._run.list_containers(), DEADLINE_S + 120)
+
+
+def kill_command(run: MiniRun) -> None:
+    """Kill a run's command, and wait until nothing of it is left."""
+    resources = RunResources(run)
+    os.kill(run.process.pid, signal.SIGKILL)
+    run.process.wait()
+    resources.wait_until_released()

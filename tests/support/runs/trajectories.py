@@ -23,7 +23,7 @@ RUN = "test-run"
 
 
 def make_plan(group: int = 0, size: int = 4) -> GroupPlan:
-    return GroupPlan(GroupId(group), f"task-{group}", tuple(range(size)))
+    return GroupPlan(GroupId(group), f"task-{group}", tuple(range(7, 7 + size)))
 
 
 def make_segment(prompt: int = 3, sampled: int = 5, version: int = 0, first: int = 100) -> Segment:

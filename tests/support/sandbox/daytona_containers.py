@@ -10,6 +10,7 @@ from typing import Any
 from sandbox.docker.engine import DockerEngine
 
 LONGEST_S = 1800
+_MARK = "/.in-the-container"
 
 
 class DaytonaContainer:
@@ -32,7 +33,12 @@ class DaytonaContainer:
             }
         )
         await container.start()
-        return cls(engine, container)
+        started = cls(engine, container)
+        await started.write_files({_MARK: b""})
+        assert await started.run(f"test -e {_MARK}", "/") == (0, ""), (
+            "an exec of this engine runs in the machine, as if dockerd was started by chroot: start it with pivot_root"
+        )
+        return started
 
     async def run(self, command: str, cwd: str) -> tuple[int, str]:
         made = await self._container.exec(cmd=["sh", "-c", command], workdir=cwd)

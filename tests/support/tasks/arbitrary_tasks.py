@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import strategies as st
 
 from sandbox.tasks.task import (
@@ -10,15 +12,19 @@ from sandbox.tasks.task import (
     ImageBuild,
     NetworkMode,
     ResultsFormat,
+    SharedFolder,
+    StepsReward,
     Task,
     TaskHealthcheck,
     TaskNetwork,
     TaskService,
+    TaskStep,
 )
 
 texts = st.text(st.characters(codec="utf-8"), max_size=30)
 lines = st.text(st.characters(codec="utf-8"), min_size=1, max_size=30).filter(str.strip)
 names = st.text("abcXYZ019_.-", min_size=1, max_size=12).filter(lambda name: name not in {".", ".."})
+hosts = names.map("{}.example:80".format)
 variables = st.dictionaries(st.text("ABC_x", min_size=1, max_size=4), texts.filter(lambda t: "\0" not in t), max_size=3)
 contents = st.one_of(st.binary(max_size=20), texts.map(str.encode))
 paths = st.one_of(
@@ -64,7 +70,7 @@ def builds(draw: st.DrawFn) -> ImageBuild:
 
 
 @st.composite
-def services(draw: st.DrawFn, name: str) -> TaskService:
+def services(draw: st.DrawFn, name: str, volumes: tuple[SharedFolder, ...]) -> TaskService:
     build = draw(st.none() | builds())
     return TaskService(
         name,
@@ -77,12 +83,63 @@ def services(draw: st.DrawFn, name: str) -> TaskService:
         draw(limits),
         draw(st.integers(1, 4096)),
         draw(tmpfs),
+        volumes,
+    )
+
+
+@st.composite
+def task_steps(draw: st.DrawFn, name: str) -> TaskStep:
+    files = draw(trees)
+    return TaskStep(
+        name,
+        draw(lines),
+        files,
+        frozenset(draw(st.lists(st.sampled_from(sorted(files)), unique=True))) if files else frozenset(),
+        draw(st.none() | healthchecks),
+        draw(trees),
+        draw(lines),
+        tuple(draw(st.lists(texts, unique=True, max_size=3))),
+        draw(texts),
+        draw(trees),
+        tuple(draw(st.lists(paths.map("/{}".format), max_size=2))),
+        draw(st.sampled_from([GradingLevel.LIVE, GradingLevel.ARTIFACTS, GradingLevel.SIBLING])),
+        draw(variables),
+        draw(st.sampled_from(["", "root", "bob", "1000:50"])),
+        draw(st.sampled_from(["", "0", "bob"])),
+        draw(limits),
+        draw(limits),
+        draw(st.dictionaries(names | st.just("reward"), st.floats(-9, 9), max_size=2)),
+    )
+
+
+@st.composite
+def stepped_tasks(draw: st.DrawFn) -> Task:
+    """A task of one step or two."""
+    return replace(
+        draw(tasks()),
+        steps=tuple(draw(task_steps(name)) for name in draw(st.sampled_from([("a",), ("b c", "a")]))),
+        steps_reward=draw(st.sampled_from(StepsReward)),
+        reports=("/logs/verifier/reward.txt",),
+        grading=draw(st.sampled_from([GradingLevel.SAME, GradingLevel.LIVE])),
+        tests={},
+        run_tests="",
+        expected_tests=(),
+        weights={},
+        answer="",
+        solution="",
+        solution_files={},
+        foils={},
+        artifacts=(),
+        test_env={},
     )
 
 
 @st.composite
 def tasks(draw: st.DrawFn) -> Task:
     beside = draw(st.lists(st.sampled_from(["db", "web"]), unique=True, max_size=2))
+    volumes = draw(
+        st.sampled_from([(), (SharedFolder("kept", "/$a b"), SharedFolder("a.b_20_c", "/c", read_only=True))])
+    )
     image, build = draw(st.tuples(images, st.none()) | st.tuples(st.just(BASE_IMAGE), builds()))
     modes = st.sampled_from(NetworkMode)
     grading = draw(st.sampled_from(GradingLevel))
@@ -100,13 +157,15 @@ def tasks(draw: st.DrawFn) -> Task:
         expected_tests=tuple(draw(st.lists(texts, unique=True, max_size=3))),
         weights=draw(st.dictionaries(texts, st.floats(0.1, 10), max_size=3)),
         answer=draw(texts.filter(lambda text: "\0" not in text)),
+        reply_program=draw(st.sampled_from(["", "/app/a.py"])),
+        start_url=draw(st.sampled_from(["", "http://shop:8000/?a=b#c"])),
         reports=tuple(draw(st.lists(paths.map(f"{reported_in}/{{}}".format), max_size=2))),
         solution=draw(texts),
         solution_files=draw(trees),
         foils=draw(st.dictionaries(names, texts, max_size=2)),
         build=build,
-        services=tuple(draw(services(name)) for name in beside),
-        network=draw(st.builds(TaskNetwork, modes, modes, modes, st.lists(names, max_size=2).map(tuple))),
+        services=tuple(draw(services(name, volumes)) for name in beside),
+        network=draw(st.builds(TaskNetwork, modes, modes, modes, st.lists(hosts, max_size=2).map(tuple))),
         grading=grading,
         artifacts=tuple(draw(st.lists(paths.map("/{}".format), max_size=2))),
         env=draw(variables),
@@ -115,11 +174,9 @@ def tasks(draw: st.DrawFn) -> Task:
         solution_env=draw(variables),
         agent_user=draw(st.sampled_from(["", "root", "bob", "1000:50"])),
         tests_user=draw(st.sampled_from(["", "0", "bob"])),
-        healthcheck=draw(
-            st.none() | st.builds(TaskHealthcheck, lines, limits, limits, limits, limits, st.integers(1, 9))
-        ),
+        healthcheck=draw(st.none() | healthchecks),
         metadata=draw(metadata),
-        workdir=draw(st.sampled_from(["/", "/app", "/work/a b"])),
+        workdir=draw(st.sampled_from(["", "/", "/app", "/work/a b"])),
         agent_timeout_s=draw(limits),
         test_timeout_s=draw(limits),
         build_timeout_s=draw(limits),
@@ -128,5 +185,7 @@ def tasks(draw: st.DrawFn) -> Task:
         cpus=draw(limits),
         shm_mb=draw(st.integers(1, 1 << 20)),
         tmpfs=draw(tmpfs),
+        read_only=draw(st.sampled_from([(), ("/data",)])),
+        volumes=volumes if beside else (),
         storage_mb=draw(st.integers(1, 1 << 20)),
     )

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from protocol.processes.cancellation import call_with_undo, temporary_resource
+from protocol.processes.cancellation import call_to_end, call_with_undo, temporary_resource
 
 
 class Maker:
@@ -111,3 +111,35 @@ async def test_a_temporary_resource_exists_only_inside_its_context(ends: str):
     else:
         await through()
     assert not maker.there
+
+
+async def test_a_resource_is_removed_although_its_removal_is_cancelled():
+    maker, removing, go = Maker(), asyncio.Event(), asyncio.Event()
+    maker.let.set()
+
+    async def remove(thing: str) -> None:
+        removing.set()
+        await go.wait()
+        await maker.undo(thing)
+
+    async def use() -> None:
+        async with temporary_resource(maker.make, remove):
+            pass
+
+    async with asyncio.TaskGroup() as group:
+        using = group.create_task(use())
+        await removing.wait()
+        for _ in range(3):
+            using.cancel()
+            await asyncio.sleep(0)
+        assert not using.done()
+        go.set()
+    assert using.cancelled()
+    assert not maker.there
+
+
+async def test_a_call_to_its_end_raises_its_own_error():
+    maker = Maker(OSError("no"))
+    maker.let.set()
+    with pytest.raises(OSError, match="no"):
+        await call_to_end(maker.make)

@@ -1,5 +1,6 @@
 """An agent sees both ends of a long output, and memory stays bounded."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -46,3 +47,45 @@ def test_shortened_text_keeps_both_ends(text):
 
 def test_colours_and_titles_are_not_shown_to_the_model():
     assert strip_escapes("\x1b[1;31mred\x1b[0m \x1b]0;title\x07plain") == "red plain"
+
+
+@pytest.mark.parametrize(
+    "invisible",
+    [
+        "\x1b(B\x1b[m",  # tput sgr0
+        "\x1b7\x1b8",
+        "\x1b=\x1b>",
+        "\x1bc",
+        "\x1b#8",
+        "\x1b%G",
+        "\x1b[?2004h\x1b[>4;1m\x1b[6 q\x1b[38:2::1:2:3m",
+        "\x1bP1$r0m\x1b\\",
+        "\x1bP0;1|17/ab\x9c",
+        "\x1b]8;;https://example.org\x1b\\",
+        "\x1b]0;\u4e2d title\x07",
+        "\x1b_Gf=24;AAAA\x1b\\\x1b^private\x1b\\\x1bXstart\x1b\\",
+        "\x0e\x0f\x07",
+        "\u009b31m\u009b?25l",
+        "\u009d0;title\u009c\u009d0;title\x07\u0090q#0\x1b\\",
+        "\x1bPtmux;\x1b\x1b]0;title\x07\x1b\\",
+        "\x1bPtmux;\x1b\x1b]8;;http://a\x1b\x1b\\\x1b\x1b[31m\x1b\\",
+        "\x1bP\x1b]0;title\x07\x1b\\",
+    ],
+)
+def test_every_escape_sequence_is_removed_and_no_text(invisible: str):
+    assert strip_escapes(f"before {invisible}after\n") == "before after\n"
+
+
+@pytest.mark.parametrize(
+    ("cut", "left"),
+    [
+        ("\x1b", ""),
+        ("\x1b[3", "3"),
+        ("\x1b]0;no end\nnext", "0;no end\nnext"),
+        ("\x1b\n", "\n"),
+        ("\u009d0;x\ny", "0;x\ny"),
+        ("\x1bPtmux;\x1b\x1b[1mx\ny", "tmux;x\ny"),
+    ],
+)
+def test_an_unfinished_escape_sequence_takes_no_text_with_it(cut: str, left: str):
+    assert strip_escapes(f"before{cut}") == f"before{left}"

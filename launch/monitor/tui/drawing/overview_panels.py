@@ -66,10 +66,19 @@ def render_facts(view: RunView, width: int) -> Text:
         _figure("tokens trained", f"{view.tokens.trained:,}", f"{view.tokens.masked:,} masked"),
         _figure("engine pause", formatting.format_milliseconds(max(pauses, default=None)), "longest"),
         _figure("sandboxes", f"{view.sandboxes.live}", f"{view.sandboxes.waiting} waiting"),
+        *_images(view),
         _figure("trajectories", f"{view.totals.acknowledged:,}", f"{dropped:,} dropped"),
         _figure("infra failures", f"{failed:,}", f"{view.totals.deaths:,} deaths", BAD if failed else ""),
     ]
     return arrange_blocks(cells, width, _FIGURE_WIDTH, spaced=width >= _SPACIOUS_WIDTH)
+
+
+def _images(view: RunView) -> list[list[Text]]:
+    """Return the figure of the tasks' images, as long as some are missing."""
+    counts = view.images
+    if counts is None or not counts.pending:
+        return []
+    return [_figure("images ready", f"{counts.ready}", f"of {counts.tasks}", BAD if counts.failed else "")]
 
 
 def _figure(label: str, value: str, extra: str, style: str = "") -> list[Text]:

@@ -109,6 +109,8 @@ def render_turn_line(place: SegmentTurn, *, many: bool) -> Text:
         parts.append((f"{formatting.truncate_text(turn.tool, 14)} ", ""))
     if turn.exit_code is not None:
         parts.append((f"exit {turn.exit_code} ", BAD if failed else QUIET))
+    if turn.role:
+        parts.append((f"{turn.role} ", QUIET))
     if turn.malformed:
         parts.append(("malformed ", BAD))
     if turn.cuts:

@@ -27,6 +27,9 @@ export async function getText(path, signal) {
   return answer.text();
 }
 
+// The address of a picture; in a saved file the picture itself, or nothing.
+export const pictureSource = (path) => (saved ? saved.answers[path] : path);
+
 function fromFile(path) {
   if (path in saved.answers) return saved.answers[path];
   throw new Refused(404, "This is not part of the saved file; open the run in a monitor.");

@@ -1,6 +1,7 @@
 """Reads the networks of a Harbor task.  Pure.
 
-``[environment]`` sets the network of agent and tests, ``[agent]`` and ``[verifier]`` override it for their phase.
+``[environment]`` sets the network of agent and tests, or ``[verifier.environment]`` that of tests in a container of
+their own; ``[agent]`` and ``[verifier]`` override it for their phase.
 Without a word a task has the internet.  The older ``allow_internet`` counts only where no newer key is given.
 """
 
@@ -10,11 +11,14 @@ from sandbox.tasks.formats.harbor.schema import (
     HarborEnvironment,
     HarborNetworkMode,
     HarborNetworkTable,
+    HarborStep,
     HarborTask,
 )
 from sandbox.tasks.problems import TaskProblems
 from sandbox.tasks.task import NetworkMode, TaskNetwork
 
+_Phase = tuple[NetworkMode, tuple[str, ...]]
+"""Mode and allowed hosts."""
 MODES = {
     HarborNetworkMode.NO_NETWORK: NetworkMode.NONE,
     HarborNetworkMode.ALLOWLIST: NetworkMode.PROXY,
@@ -29,17 +33,29 @@ def read_network(described: HarborTask, problems: TaskProblems) -> TaskNetwork:
         "agent": described.agent,
         "verifier": described.verifier,
     }
+    if described.verifier.environment is not None:
+        tables["verifier.environment"] = described.verifier.environment
+    for step in described.steps:
+        tables |= {f"steps.{step.name}.agent": step.agent, f"steps.{step.name}.verifier": step.verifier}
     for name, table in tables.items():
         if table.allowed_hosts is not None and table.network_mode is not HarborNetworkMode.ALLOWLIST:
             problems.add(f"task.toml: {name}.allowed_hosts", 'it needs network_mode = "allowlist"')
-    baseline = _baseline_mode(described.environment)
-    hosts = tuple(described.environment.allowed_hosts or ())
-    agent, agent_hosts = _phase(described.agent, baseline, hosts)
-    verify, verify_hosts = _phase(described.verifier, baseline, hosts)
+    (agent, agent_hosts), (verify, verify_hosts) = _phases(described, described.agent, described.verifier)
     listed = {each for mode, each in ((agent, agent_hosts), (verify, verify_hosts)) if mode is NetworkMode.PROXY}
     if len(listed) > 1:
         problems.add("task.toml: agent and verifier have different allowed_hosts", "one list serves both phases")
     return TaskNetwork(agent=agent, verify=verify, allowed_hosts=next(iter(listed), ()))
+
+
+def network_of_step(described: HarborTask, step: HarborStep) -> tuple[_Phase, _Phase]:
+    """Return mode and hosts of a step's agent and of its tests: the step's own, or else the task's."""
+    agent = step.agent if step.agent.network_mode else described.agent
+    return _phases(described, agent, step.verifier if step.verifier.network_mode else described.verifier)
+
+
+def _phases(described: HarborTask, agent: HarborNetworkTable, verifier: HarborNetworkTable) -> tuple[_Phase, _Phase]:
+    of_tests = described.verifier.environment or described.environment
+    return _phase(agent, described.environment), _phase(verifier, of_tests)
 
 
 def _baseline_mode(environment: HarborEnvironment) -> NetworkMode:
@@ -48,9 +64,7 @@ def _baseline_mode(environment: HarborEnvironment) -> NetworkMode:
     return NetworkMode.NONE if environment.allow_internet is False else NetworkMode.FULL
 
 
-def _phase(
-    table: HarborNetworkTable, baseline: NetworkMode, hosts: tuple[str, ...]
-) -> tuple[NetworkMode, tuple[str, ...]]:
+def _phase(table: HarborNetworkTable, baseline: HarborEnvironment) -> _Phase:
     if table.network_mode is None:
-        return baseline, hosts
+        return _baseline_mode(baseline), tuple(baseline.allowed_hosts or ())
     return MODES[table.network_mode], tuple(table.allowed_hosts or ())

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
-from dataclasses import replace
 from typing import Annotated, cast
 
 from pydantic import Field, TypeAdapter, ValidationError
 
 from sandbox.default_limits import SHM_MB
-from sandbox.tasks.container_files import compose
 from sandbox.tasks.container_files.build_context import BuildPlan
-from sandbox.tasks.container_files.compose import HARNESS_FOLDER
+from sandbox.tasks.container_files.compose import read_compose_file
+from sandbox.tasks.container_files.compose_services import ComposeFacts
+from sandbox.tasks.container_files.compose_volumes import HARNESS_FOLDER
 from sandbox.tasks.expected_tests import find_expected_tests
 from sandbox.tasks.field_encoding import to_metadata
 from sandbox.tasks.file_tree import FileTree
-from sandbox.tasks.formats.folders import read_environment
+from sandbox.tasks.formats.folders import TaskEnvironment, read_environment
 from sandbox.tasks.formats.harbor.network import read_network
 from sandbox.tasks.formats.harbor.schema import (
     AGENT_SERVICE,
@@ -24,16 +23,17 @@ from sandbox.tasks.formats.harbor.schema import (
     FOILS_FOLDER,
     METADATA_PREFIX,
     REPORTS,
-    TEMPLATE,
-    HarborHealthcheck,
+    HarborEnvironment,
     HarborTable,
     HarborTask,
 )
+from sandbox.tasks.formats.harbor.steps import with_steps
 from sandbox.tasks.formats.harbor.support import check_support, is_graded_separately
 from sandbox.tasks.formats.harbor.tests_environment import read_tests_environment
+from sandbox.tasks.formats.harbor.values import read_healthcheck, resolve_variables
 from sandbox.tasks.live_evidence import suggest_grading
 from sandbox.tasks.problems import TaskProblems
-from sandbox.tasks.task import GradingLevel, Task, TaskHealthcheck
+from sandbox.tasks.task import GradingLevel, Task
 
 _VARIABLES = {
     "MAIN_IMAGE_NAME": "",
@@ -50,7 +50,7 @@ _VARIABLES = {
 
 _AGENT_S = 600.0
 """Time limit of the agent in seconds if the task has none."""
-_KEPT = ("task", "source", "multi_step_reward_strategy")
+_KEPT = ("task", "source")
 """Keys about a task that do not change how it runs."""
 
 
@@ -58,41 +58,24 @@ def read_task(name: str, tree: FileTree, problems: TaskProblems) -> Task:
     """Read a Harbor directory; problems are added to ``problems``."""
     described = _toml(tree, problems)
     check_support(described, tree, problems)
-    environment, verifier = described.environment, described.verifier
-    inside = tree.subtree("environment")
+    environment, verifier, steps = described.environment, described.verifier, described.steps
     memory_mb = environment.memory or environment.memory_mb
-    variables = _VARIABLES | {"CPUS": f"{environment.cpus:g}", "MEMORY": f"{memory_mb}M"}
-    composed = (
-        compose.read_compose_file(inside, (COMPOSE_FILE,), AGENT_SERVICE, variables, problems) or compose.ComposeFacts()
-    )
-    plan = composed.build
-    if plan is None and not environment.docker_image and not composed.image:
-        plan = BuildPlan() if "Dockerfile" in inside.files else None
-    start = read_environment(inside, plan, environment.docker_image or composed.image, (COMPOSE_FILE,), problems)
-    tests = problems.read_regular_files(tree, "tests")
-    tests.pop("test.sh", None)
-    run_tests = problems.read_text(tree, "tests/test.sh", "without it nothing can be graded")
-    solution_files = problems.read_regular_files(tree, "solution")
-    solution_files.pop("solve.sh", None)
+    composed, start = _read_environment(environment, memory_mb, tree.subtree("environment"), problems)
+    tests = _files_beside("test.sh", tree, "tests", problems)
+    run_tests = problems.read_text(tree, "tests/test.sh", "" if steps else "without it nothing can be graded")
+    solution_files = _files_beside("solve.sh", tree, "solution", problems)
     weights = _weights(tree, problems)
-    env, agent_env, test_env, solution_env = (
-        _resolve(where, given, problems)
-        for where, given in (
-            ("environment.env", environment.env),
-            ("agent.env", described.agent.env),
-            ("verifier.env", verifier.env),
-            ("solution.env", described.solution.env),
-        )
-    )
+    env = resolve_variables("environment.env", environment.env, problems)
+    agent_env = resolve_variables("agent.env", described.agent.env, problems)
+    test_env = resolve_variables("verifier.env", verifier.env, problems)
+    solution_env = resolve_variables("solution.env", described.solution.env, problems)
     network, health = read_network(described, problems), environment.healthcheck
-    own = read_tests_environment(verifier, tree, problems)
-    if own is not None:
-        own = replace(own, env=_resolve("verifier.environment.env", own.env, problems))
-    instruction = problems.read_text(tree, "instruction.md", "the agent needs it").strip() or "unreadable"
+    own = read_tests_environment(described, tree, problems)
+    instruction = problems.read_text(tree, "instruction.md", "" if steps else "the agent needs it").strip()
     level = suggest_grading(run_tests, tests, instruction)
-    return Task(
+    task = Task(
         id=name,
-        instruction=instruction,
+        instruction=instruction or "unreadable",
         family=str(described.metadata.get("category", "")),
         image=start.image,
         setup=start.setup,
@@ -117,7 +100,7 @@ def read_task(name: str, tree: FileTree, problems: TaskProblems) -> Task:
         solution_env=solution_env,
         agent_user=described.agent.user or composed.user,
         tests_user=verifier.user or composed.user,
-        healthcheck=health and _healthcheck(health),
+        healthcheck=health and read_healthcheck(health),
         metadata=_metadata(described),
         workdir=environment.workdir or composed.workdir or start.workdir,
         agent_timeout_s=described.agent.timeout_sec or _AGENT_S,
@@ -129,7 +112,28 @@ def read_task(name: str, tree: FileTree, problems: TaskProblems) -> Task:
         storage_mb=environment.storage or environment.storage_mb,
         shm_mb=composed.shm_mb or SHM_MB,
         tmpfs=composed.tmpfs,
+        read_only=composed.read_only,
+        volumes=composed.volumes,
     )
+    return with_steps(task, described, tree, problems) if steps else task
+
+
+def _read_environment(
+    environment: HarborEnvironment, memory_mb: int, folder: FileTree, problems: TaskProblems
+) -> tuple[ComposeFacts, TaskEnvironment]:
+    """Return what the compose file says, and from what the agent starts."""
+    variables = _VARIABLES | {"CPUS": f"{environment.cpus:g}", "MEMORY": f"{memory_mb}M"}
+    composed = read_compose_file(folder, (COMPOSE_FILE,), AGENT_SERVICE, variables, problems, is_merged=True)
+    image, plan = environment.docker_image or composed.image, composed.build
+    if plan is None and not image and "Dockerfile" in folder.files:
+        plan = BuildPlan()
+    return composed, read_environment(folder, plan, image, (COMPOSE_FILE,), problems, folders=composed.folders)
+
+
+def _files_beside(script: str, tree: FileTree, folder: str, problems: TaskProblems) -> dict[str, bytes]:
+    files = problems.read_regular_files(tree, folder)
+    files.pop(script, None)
+    return files
 
 
 def _toml(tree: FileTree, problems: TaskProblems) -> HarborTask:
@@ -139,31 +143,6 @@ def _toml(tree: FileTree, problems: TaskProblems) -> HarborTask:
         problems.add("task.toml is not readable TOML", str(error))
         value = {}
     return problems.validate("task.toml", value, HarborTask) or HarborTask()
-
-
-def _healthcheck(given: HarborHealthcheck) -> TaskHealthcheck:
-    return TaskHealthcheck(
-        given.command,
-        given.interval_sec,
-        given.timeout_sec,
-        given.start_period_sec,
-        given.start_interval_sec,
-        given.retries,
-    )
-
-
-def _resolve(where: str, given: Mapping[str, str], problems: TaskProblems) -> dict[str, str]:
-    """Return the variables with the defaults of their templates; one that only the host could give is a problem."""
-    found: dict[str, str] = {}
-    for name, value in given.items():
-        template = TEMPLATE.fullmatch(value)
-        if template and template["default"] is None:
-            problems.add(
-                f"task.toml: {where}.{name} = {value!r} has no default",
-                f"no value is taken from the host's environment: write ${{{template['name']}:-VALUE}}",
-            )
-        found[name] = template["default"] or "" if template else value
-    return found
 
 
 def _metadata(described: HarborTask) -> dict[str, str]:

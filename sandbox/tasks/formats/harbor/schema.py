@@ -9,16 +9,20 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from sandbox.tasks.container_files.compose_schema import Mebibytes
+from sandbox.tasks.task import StepsReward
 
 AGENT_SERVICE = "main"
 """Name of the agent's service in a compose file."""
 COMPOSE_FILE = "docker-compose.yaml"
 """Harbor's name in ``environment/``; a ``docker-compose.yml`` there is material of the task."""
+CONVERSATION_FILE = "trajectory.json"
+"""An earlier conversation, with which an agent of Harbor begins."""
 FOILS_FOLDER = "foils"
 METADATA_PREFIX = "harbor."
 """Prefix of metadata keys that are not in Harbor's own ``[metadata]``."""
 REPORTS = ("/logs/verifier/ctrf.json", "/logs/verifier/reward.json", "/logs/verifier/reward.txt")
 """Paths at which the tests leave their results."""
+STEPS_FOLDER = "steps"
 TESTS_IMAGE = frozenset({"Dockerfile", COMPOSE_FILE})
 """Files among the tests that define the image in which they run, if they run in one of their own."""
 TEMPLATE = re.compile(r"\$\{(?P<name>[^}:]+)(?::-(?P<default>.*))?\}")
@@ -134,6 +138,20 @@ class HarborArtifact(HarborTable):
     service: str | None = None
 
 
+Artifact = Annotated[HarborArtifact, BeforeValidator(_as_table)]
+
+
+class HarborStep(HarborTable):
+    """An entry of ``[[steps]]``; its files are in ``steps/NAME``."""
+
+    name: Annotated[str, Field(pattern=r"^[^/]+$")]
+    agent: HarborAgent = HarborAgent()
+    verifier: HarborVerifier = HarborVerifier()
+    min_reward: float | dict[str, float] | None = None
+    healthcheck: HarborHealthcheck | None = None
+    artifacts: list[Artifact] = Field(default_factory=list[HarborArtifact])
+
+
 class HarborTask(HarborTable):
     """The whole ``task.toml``."""
 
@@ -146,6 +164,6 @@ class HarborTask(HarborTable):
     agent: HarborAgent = HarborAgent()
     environment: HarborEnvironment = HarborEnvironment()
     solution: HarborSolution = HarborSolution()
-    artifacts: list[Annotated[HarborArtifact, BeforeValidator(_as_table)]] = Field(default_factory=list[HarborArtifact])
-    steps: list[Any] | None = None
-    multi_step_reward_strategy: object = None
+    artifacts: list[Artifact] = Field(default_factory=list[HarborArtifact])
+    steps: list[HarborStep] = Field(default_factory=list[HarborStep])
+    multi_step_reward_strategy: StepsReward | None = None

@@ -5,41 +5,88 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sandbox.tasks.file_tree import FileTree
+from sandbox.tasks.formats.harbor.network import network_of_step
 from sandbox.tasks.formats.harbor.schema import (
     AGENT_SERVICE,
+    CONVERSATION_FILE,
+    STEPS_FOLDER,
+    TESTS_IMAGE,
+    HarborArtifact,
     HarborEnvironment,
+    HarborStep,
     HarborTable,
     HarborTask,
     HarborVerifier,
 )
 from sandbox.tasks.problems import TaskProblems
 
+_STEP_FILES = {"instruction.md", "tests", "solution", "workdir"}
+
 
 def check_support(described: HarborTask, tree: FileTree, problems: TaskProblems) -> None:
     """Record what cannot be followed as problems, and what cannot matter as remarks."""
-    for what, why in _unsupported(described, tree):
+    for what, why in dict.fromkeys(_unsupported(described, tree)):
         problems.add(f"task.toml: {what}", why)
     if described.environment.gpu_types and not described.environment.gpus:
         problems.remark("gpu_types is not used: it asks for no gpus")
     if described.multi_step_reward_strategy and not described.steps:
         problems.remark("multi_step_reward_strategy is not used: it has no steps")
+    for unused in _unused_files(described, tree):
+        problems.remark(unused)
+    earlier = f"{STEPS_FOLDER}/{described.steps[0].name}/{CONVERSATION_FILE}" if described.steps else CONVERSATION_FILE
+    if earlier in tree.files:
+        problems.add(earlier, "an agent here begins without an earlier conversation")
     for table, unknown in _unknown_keys(described).items():
         problems.remark(f"{table or 'task.toml'} has keys that Harbor does not know either: {', '.join(unknown)}")
 
 
 def _unsupported(described: HarborTask, tree: FileTree) -> Iterator[tuple[str, str]]:
     yield from _unsupported_environment(described.environment)
-    if described.steps:
-        yield "steps", "tasks of several steps are not run"
     yield from _unsupported_verifier(described.verifier, tree)
-    separate = is_graded_separately(described.verifier)
-    for each in described.artifacts:
+    yield from _unsupported_artifacts(described.artifacts, separate=is_graded_separately(described.verifier))
+    for step in described.steps:
+        yield from _unsupported_step(described, step, tree)
+
+
+def _unsupported_artifacts(artifacts: list[HarborArtifact], *, separate: bool) -> Iterator[tuple[str, str]]:
+    for each in artifacts:
         if not each.source.startswith("/"):
             yield f"artifacts: {each.source!r}", "it must be an absolute path"
         if each.service not in {None, AGENT_SERVICE}:
             yield f"artifacts: {each.source} of the service {each.service}", "only files of the agent's container count"
         if each.exclude and separate:
             yield f"artifacts: {each.source} excludes files", "the tests get all of it"
+
+
+def _unsupported_step(described: HarborTask, step: HarborStep, tree: FileTree) -> Iterator[tuple[str, str]]:
+    where, tests = f"steps.{step.name}", f"{STEPS_FOLDER}/{step.name}/tests"
+    separate = is_step_graded_separately(described, step)
+    if step.agent.env:
+        yield f"{where}.agent.env", "one container has the variables of all steps: set them in [agent.env]"
+    if step.verifier.collect:
+        yield f"{where}.verifier.collect", "no command runs between the agent and the tests"
+    if step.verifier.environment is not None:
+        yield f"{where}.verifier.environment", "the tests of all steps have one image: that of [verifier.environment]"
+    for name in sorted(TESTS_IMAGE) if separate else ():
+        if f"{tests}/{name}" in tree.files:
+            yield f"{tests}/{name}", "the tests of all steps have one image: put it into tests/"
+    if network_of_step(described, step) != network_of_step(described, HarborStep(name=step.name)):
+        yield f"{where}: the network of agent or verifier", "one container has the network of all steps"
+    yield from _unsupported_artifacts([*described.artifacts, *step.artifacts], separate=separate)
+
+
+def _unused_files(described: HarborTask, tree: FileTree) -> Iterator[str]:
+    """Yield what a folder of steps holds that Harbor does not look at either."""
+    named = {f"{STEPS_FOLDER}/{step.name}/" for step in described.steps}
+    if described.steps and "instruction.md" in tree.files:
+        yield "instruction.md is not used: each step has its own"
+    for folder in sorted({"/".join(path.split("/")[:2]) for path in tree.files if path.startswith(f"{STEPS_FOLDER}/")}):
+        if f"{folder}/" not in named:
+            yield f"{folder} is not used: task.toml names no such step"
+    for step in described.steps:
+        inside = {path.split("/")[0] for path in tree.subtree(f"{STEPS_FOLDER}/{step.name}").files}
+        if unused := sorted(inside - _STEP_FILES):
+            yield f"{STEPS_FOLDER}/{step.name} has files that are not used: {', '.join(unused)}"
 
 
 def _unsupported_environment(environment: HarborEnvironment, table: str = "environment") -> Iterator[tuple[str, str]]:
@@ -77,6 +124,12 @@ def is_graded_separately(verifier: HarborVerifier) -> bool:
     )
 
 
+def is_step_graded_separately(described: HarborTask, step: HarborStep) -> bool:
+    """Return whether a step's tests run in a container of their own: as the step says, else as the task does."""
+    says = step.verifier.environment_mode is not None or step.verifier.environment is not None
+    return is_graded_separately(step.verifier if says else described.verifier)
+
+
 def _unknown_keys(described: HarborTask) -> dict[str, list[str]]:
     tables: dict[str, HarborTable] = {
         "": described,
@@ -89,5 +142,12 @@ def _unknown_keys(described: HarborTask) -> dict[str, list[str]]:
         tables["[verifier.environment]"] = described.verifier.environment
     if described.environment.healthcheck:
         tables["[environment.healthcheck]"] = described.environment.healthcheck
-    tables |= {f"the artifact {each.source}": each for each in described.artifacts}
+    artifacts = list(described.artifacts)
+    for step in described.steps:
+        where = f"steps.{step.name}"
+        tables |= {where: step, f"{where}.agent": step.agent, f"{where}.verifier": step.verifier}
+        if step.healthcheck:
+            tables[f"{where}.healthcheck"] = step.healthcheck
+        artifacts += step.artifacts
+    tables |= {f"the artifact {each.source}": each for each in artifacts}
     return {name: sorted(table.model_extra) for name, table in tables.items() if table.model_extra}

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tomli_w
 
 from sandbox.tasks.container_files.build_context import BuildPlan
-from sandbox.tasks.container_files.compose_writer import build_section, write_compose
+from sandbox.tasks.container_files.compose_writer import build_section, shared_folders, write_compose
 from sandbox.tasks.field_encoding import from_metadata
 from sandbox.tasks.file_tree import TreeFile, as_tree_files
 from sandbox.tasks.formats.folders import write_environment
@@ -20,10 +20,11 @@ from sandbox.tasks.formats.harbor.schema import (
     COMPOSE_FILE,
     FOILS_FOLDER,
     METADATA_PREFIX,
-    TEMPLATE,
     TESTS_IMAGE,
 )
-from sandbox.tasks.task import GradingLevel, NetworkMode, Task, TaskHealthcheck
+from sandbox.tasks.formats.harbor.step_writer import step_tables, write_solution, write_steps, write_tests
+from sandbox.tasks.formats.harbor.values import write_healthcheck, write_variables
+from sandbox.tasks.task import GradingLevel, NetworkMode, Task
 
 
 def write_task(task: Task) -> dict[str, TreeFile]:
@@ -32,15 +33,16 @@ def write_task(task: Task) -> dict[str, TreeFile]:
     if task.build and _needs_no_compose(task):
         environment, plan = as_tree_files(task.build.files, task.build.executable), BuildPlan()
     if task.services or plan != BuildPlan():
-        environment |= write_compose(AGENT_SERVICE, {"build": build_section(plan)}, task.services)
-    files = as_tree_files(task.tests, under="tests") | as_tree_files(task.solution_files, under="solution")
-    files["tests/test.sh"] = TreeFile(task.run_tests.encode(), executable=True)
-    if task.solution:
-        files["solution/solve.sh"] = TreeFile(task.solution.encode(), executable=True)
+        section: dict[str, object] = {"build": build_section(plan)}
+        if task.volumes:
+            section["volumes"] = shared_folders(task)
+        environment |= write_compose(AGENT_SERVICE, section, task.services)
+    files = write_steps(task) if task.steps else write_solution(task) | write_tests(task.run_tests, task.tests)
     files |= as_tree_files({f"{name}.sh": script.encode() for name, script in task.foils.items()}, under=FOILS_FOLDER)
     if task.weights:
         files["weights.json"] = TreeFile(json.dumps(task.weights, indent=1).encode())
-    files["instruction.md"] = TreeFile(f"{task.instruction}\n".encode())
+    if not task.steps:
+        files["instruction.md"] = TreeFile(f"{task.instruction}\n".encode())
     files["task.toml"] = TreeFile(tomli_w.dumps(_tables(task)).encode())
     return files | {f"environment/{path}": file for path, file in environment.items()}
 
@@ -67,12 +69,12 @@ def _tables(task: Task) -> dict[str, Any]:
         "memory": f"{task.memory_mb}M",
         "storage": f"{task.storage_mb}M",
         **_network(task.network.agent, task.network.allowed_hosts),
-        **_variables(task.env),
+        **write_variables(task.env),
     }
     if task.healthcheck:
-        environment["healthcheck"] = _healthcheck(task.healthcheck)
-    agent: dict[str, Any] = {"timeout_sec": task.agent_timeout_s, **_variables(task.agent_env)}
-    verifier: dict[str, Any] = {"timeout_sec": task.test_timeout_s, **_variables(task.test_env)}
+        environment["healthcheck"] = write_healthcheck(task.healthcheck)
+    agent: dict[str, Any] = {"timeout_sec": task.agent_timeout_s, **write_variables(task.agent_env)}
+    verifier: dict[str, Any] = {"timeout_sec": task.test_timeout_s, **write_variables(task.test_env)}
     for table, user in ((agent, task.agent_user), (verifier, task.tests_user)):
         if user:
             table["user"] = user
@@ -82,7 +84,7 @@ def _tables(task: Task) -> dict[str, Any]:
     if task.grading is GradingLevel.ARTIFACTS and (own is not None or not task.tests.keys() & TESTS_IMAGE):
         verifier["environment_mode"] = "separate"
     if own is not None and own.image:
-        verifier["environment"] = {"docker_image": own.image, **_variables(own.env)}
+        verifier["environment"] = {"docker_image": own.image, **write_variables(own.env)}
     tables: dict[str, Any] = {"version": "1.0"}
     if task.artifacts:
         tables["artifacts"] = list(task.artifacts)
@@ -91,8 +93,11 @@ def _tables(task: Task) -> dict[str, Any]:
         "verifier": verifier,
         "agent": agent,
         "environment": environment,
-        "solution": _variables(task.solution_env),
+        "solution": write_variables(task.solution_env),
     }
+    if task.steps:
+        tables["multi_step_reward_strategy"] = task.steps_reward.value
+        tables["steps"] = step_tables(task)
     for path, value in _toml_values(from_metadata(task.metadata, METADATA_PREFIX)).items():
         table, dot, key = path.partition(".")
         if dot and table in {"verifier", "agent", "environment"}:
@@ -105,22 +110,6 @@ def _tables(task: Task) -> dict[str, Any]:
 def _network(mode: NetworkMode, hosts: Sequence[str]) -> dict[str, Any]:
     word = next(word for word, each in MODES.items() if each is mode)
     return {"network_mode": word.value} | ({"allowed_hosts": list(hosts)} if mode is NetworkMode.PROXY else {})
-
-
-def _variables(values: Mapping[str, str]) -> dict[str, Any]:
-    """Return the key ``env``, unless Harbor would take a value for a template."""
-    return {"env": dict(values)} if values and not any(map(TEMPLATE.fullmatch, values.values())) else {}
-
-
-def _healthcheck(check: TaskHealthcheck) -> dict[str, Any]:
-    return {
-        "command": check.command,
-        "interval_sec": check.interval_s,
-        "timeout_sec": check.timeout_s,
-        "start_period_sec": check.start_period_s,
-        "start_interval_sec": check.start_interval_s,
-        "retries": check.retries,
-    }
 
 
 def _toml_values(values: dict[str, object]) -> dict[str, Any]:

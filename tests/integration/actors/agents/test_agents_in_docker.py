@@ -85,7 +85,7 @@ EPISODES: dict[str, tuple[AgentTable, Task, list[str], str]] = {
             hermes("shell_kill_process", id="a") + hermes("shell_wait", id="a", wait_seconds=1),
             "done",
         ],
-        "has been terminated",
+        "Session 'a' terminated.",
     ),
     "hermes, openclaw": (
         AgentTable(toolset=ToolsetKind.OPENCLAW, prompt="openclaw-1"),

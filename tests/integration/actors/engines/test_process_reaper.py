@@ -110,7 +110,10 @@ def start(code: str, stop_pipe: tuple[int, int] | None = None) -> ServerWithReap
     )
     for fd in (read_fd, pids_pipe, log):
         os.close(fd)
-    reaper, server = map(int, os.read(pids_fd, 64).split())
+    pids = b""
+    while not pids.endswith(b"\n"):  # the next line may follow at once
+        pids += os.read(pids_fd, 1)
+    reaper, server = map(int, pids.split())
     with os.fdopen(log_fd) as lines:
         words = lines.readline().split()
     return ServerWithReaper(reaper, server, [int(word) for word in words[1:]], stop_fd, pids_fd)

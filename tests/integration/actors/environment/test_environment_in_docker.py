@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import pytest
 
+from actors.agents.hermes import HERMES
 from actors.agents.prompt import PromptTemplate
 from actors.agents.settings import AgentKind, AgentSettings, AgentSpec, ToolsetKind
 from actors.environment.episode import EpisodeInputs, run_hosted_episode
@@ -85,7 +86,7 @@ async def environments(url: str, engine: ScriptedEngine, agent: AgentSpec = SETA
         command_timeout_s=20.0,
         grade_timeout_s=60.0,
     )
-    async with EnvironmentRunner(spec, provider, FakeTokenizer(), engine.generate) as opened:
+    async with EnvironmentRunner(spec, provider, FakeTokenizer(), engine.generate, HERMES) as opened:
         yield opened
 
 
@@ -104,7 +105,7 @@ async def test_a_service_runs_and_grades_an_episode_and_the_trajectory_holds_the
     assert (trajectory.status, trajectory.passed) == (EpisodeStatus.COMPLETED, True)
     (segment,) = trajectory.segments
     assert segment.token_ids[segment.loss_mask == 1].tolist() == ids_of("".join(texts))
-    assert "<tool>42\n/app\x01" in FakeTokenizer().decode(segment.token_ids.tolist(), skip_special_tokens=False)
+    assert "<tool>42\n/app\n\x01" in FakeTokenizer().decode(segment.token_ids.tolist(), skip_special_tokens=False)
     assert len(join_sequences(trajectory.segments)) == 1
     (played,) = rewarding.received_results
     assert [each.exit_code for turn in played.turns for each in turn.calls] == [0, 0]

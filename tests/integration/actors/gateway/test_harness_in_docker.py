@@ -6,9 +6,11 @@ If these fail, a harness cannot reach the policy, reaches more than that, or its
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 import pytest
 
+from actors.agents.hermes import HERMES
 from actors.rollout.sandbox_terminal import SandboxTerminal
 from actors.rollout.settings import EpisodeSettings, HarnessSettings
 from actors.workers.harness_runner import HarnessRunner
@@ -16,10 +18,11 @@ from learner.data.sequences import join_sequences
 from protocol.trajectory import EpisodeStatus, Trajectory
 from sandbox.host_record import SandboxHost
 from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
-from sandbox.providers.interface import LocalProvider, open_sandbox
-from sandbox.tasks.task import Task
+from sandbox.providers.interface import open_sandbox
+from sandbox.tasks.task import Task, TaskStep
 from tests.support.actors.episodes import episode_context, terminal_limits
 from tests.support.fakes.fake_policy import END, FakeTokenizer, ScriptedEngine
+from tests.support.network.http_servers import provider_of_pool
 from tests.support.sandbox.bash_agent import AGENT
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow]
@@ -52,20 +55,28 @@ def call(command: str) -> str:
 
 
 async def run(
-    host: SandboxHost, engine: ScriptedEngine, command: str, settings: EpisodeSettings = SETTINGS
+    host: SandboxHost,
+    engine: ScriptedEngine,
+    command: str,
+    settings: EpisodeSettings = SETTINGS,
+    task: Task = TASK,
+    kind: str = "local",
 ) -> Trajectory:
     pool_settings = PoolSettings(name=f"test-harness-{os.getpid()}", run_id="test", capacity=1)
     async with (
         SandboxPool(pool_settings, host) as pool,
-        HarnessRunner(HarnessSettings(harness=command), FakeTokenizer(), engine.generate) as harnesses,
-        open_sandbox(LocalProvider(pool), TASK, 600.0) as sandbox,
+        provider_of_pool(pool, kind) as provider,
+        HarnessRunner(HarnessSettings(harness=command), FakeTokenizer(), engine.generate, HERMES) as harnesses,
+        open_sandbox(provider, task, 600.0) as sandbox,
     ):
-        terminal = SandboxTerminal(sandbox, TASK, terminal_limits(command_s=60.0, grade_s=60.0))
-        return await harnesses.run_episode(episode_context(settings, TASK), terminal)
+        terminal = SandboxTerminal(sandbox, task, terminal_limits(command_s=60.0, grade_s=60.0))
+        await terminal.begin()
+        return await harnesses.run_episode(episode_context(settings, task), terminal)
 
 
+@pytest.mark.parametrize("kind", ["local", "router"])
 async def test_a_harness_in_a_sandbox_without_a_network_yields_a_trajectory_of_its_sampled_tokens(
-    docker_engine: SandboxHost,
+    docker_engine: SandboxHost, kind: str
 ) -> None:
     texts = [
         call("echo 42 > /app/answer"),
@@ -73,7 +84,7 @@ async def test_a_harness_in_a_sandbox_without_a_network_yields_a_trajectory_of_i
         "it is 42\x01",
     ]
     engine = ScriptedEngine([*texts])
-    trajectory = await run(docker_engine, engine, "bash /opt/agent.sh")
+    trajectory = await run(docker_engine, engine, "bash /opt/agent.sh", kind=kind)
     assert {test.name: test.passed for test in trajectory.tests} == {"test_answer": True, "test_shut": True}
     assert (trajectory.status, trajectory.reward.total) == (EpisodeStatus.COMPLETED, 1.0)
     (segment,) = trajectory.segments
@@ -86,11 +97,33 @@ async def test_a_harness_in_a_sandbox_without_a_network_yields_a_trajectory_of_i
     assert len(join_sequences(trajectory.segments)) == 1
 
 
-async def test_a_harness_that_exceeds_its_time_is_stopped_and_graded(docker_engine: SandboxHost) -> None:
+@pytest.mark.parametrize("kind", ["local", "router"])
+async def test_a_harness_begins_anew_in_each_step(docker_engine: SandboxHost, kind: str) -> None:
+    tests = """#!/bin/sh
+echo "==== short test summary info ===="
+if test -e /app/{name}; then echo "PASSED test_{name}"; else echo "FAILED test_{name}"; fi
+"""
+    steps = tuple(
+        TaskStep(name, f"make {name}", run_tests=tests.format(name=name), expected_tests=(f"test_{name}",))
+        for name in ("one", "two")
+    )
+    engine = ScriptedEngine([call("touch /app/one"), "one\x01", call("touch /app/two"), "two\x01"])
+    task = replace(TASK, steps=steps)
+    trajectory = await run(docker_engine, engine, "bash /opt/agent.sh", task=task, kind=kind)
+    assert {test.name: test.passed for test in trajectory.tests} == {"one: test_one": True, "two: test_two": True}
+    first, second = (
+        FakeTokenizer().decode(segment.token_ids.tolist(), skip_special_tokens=False) for segment in trajectory.segments
+    )
+    assert "<user>make one\x01" in first
+    assert second.startswith("two\x01\n<assistant>"), "it shares what comes before the second instruction"
+
+
+@pytest.mark.parametrize("kind", ["local", "server"])
+async def test_a_harness_that_exceeds_its_time_is_stopped_and_graded(docker_engine: SandboxHost, kind: str) -> None:
     """Its first reply's tokens cost more than all of its time."""
     engine = ScriptedEngine([call("sleep 600")])
     settings = SETTINGS.model_copy(update={"nominal_tokens_per_s": 0.01})
-    trajectory = await run(docker_engine, engine, "bash /opt/agent.sh", settings)
+    trajectory = await run(docker_engine, engine, "bash /opt/agent.sh", settings, kind=kind)
     assert trajectory.status is EpisodeStatus.TIME_LIMIT
     assert {test.name: test.passed for test in trajectory.tests} == {"test_answer": False, "test_shut": True}
     assert trajectory.sampled_tokens == len(engine.replies[0].token_ids)

@@ -38,7 +38,7 @@ def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.ray
 @pytest.mark.slow
 def test_every_arm_runs_and_a_stalled_reader_loses_data_only_with_pubsub() -> None:
-    done = bench("--tokens", "1024,8192", "--duration-s", "0.3", "--rounds", "1")
+    done = bench("--tokens", "1024,8192", "--duration-s", "1", "--rounds", "1")
     assert done.returncode == 0, done.stderr
     cases = json.loads(done.stdout)["cases"]
     assert [case["tokens"] for case in cases] == [1024, 8192]

@@ -6,18 +6,31 @@ import asyncio
 import json
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from launch.data.demo.model import build_demo_model
+from actors.gateway.server import Gateway
+from launch.bench.tiny_recipes import build_tiny_model
+from launch.data.conversations import read_conversations
+from launch.evaluation.comparison.compared_evaluation import open_evaluations
+from launch.evaluation.comparison.evaluation_comparison import compare_evaluations
 from launch.evaluation.results.evaluation_folder import read_attempt_records
-from launch.settings.data import ModelSettings
 from protocol.cli.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USER
 from sandbox.host_record import SandboxHost
 from sandbox.tasks.formats.generated.generator import training_tasks
-from tests.support.fakes.fake_chat import ChatErrorReply, Reply, Request, ToolCallReply, serve_fake_chat
+from tests.support.actors.episodes import episode_context
+from tests.support.actors.published_harnesses import DONE, SETTINGS, FakeTaskPolicy, ToolCall, install_or_skip
+from tests.support.fakes.fake_chat import (
+    ChatErrorReply,
+    Reply,
+    Request,
+    ToolCallReply,
+    scripted_replies,
+    serve_fake_chat,
+)
 from tests.support.sandbox.bash_agent import AGENT
 from tests.support.tasks.task_files import write_tasks
 
@@ -31,12 +44,12 @@ def tasks(tmp_path: Path, docker_engine: SandboxHost) -> Path:
     return tmp_path / "tasks"
 
 
-async def evaluate(*words: object) -> tuple[int, dict[str, Any]]:
+async def evaluate(*words: object, recipe: str = "demo") -> tuple[int, dict[str, Any]]:
     line = [
         sys.executable,
         "-m",
         "launch.evaluation.evaluate",
-        "demo",
+        recipe,
         *map(str, words),
         "--concurrency",
         "2",
@@ -146,18 +159,64 @@ async def test_a_harness_is_scored_with_a_model_at_a_url(tasks: Path, tmp_path: 
     assert not idle.verdict.passed
 
 
+_LIMITS = ("agent.context_tokens", "engine.max_total_tokens", "learner.micro_batch_tokens")
+ROOMY = [
+    *(word for key in _LIMITS for word in ("--set", f"{key}=80000")),
+    *("--set", "buffer.max_trajectory_bytes=2000000"),
+]
+"""Limits for a policy whose tokens are characters."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("claude-code", ToolCall("Bash", {"command": TASKS[0].solution, "description": "Solve it"})),
+        ("codex", ToolCall("exec_command", {"cmd": TASKS[0].solution})),
+        ("opencode", ToolCall("bash", {"command": TASKS[0].solution, "description": "Solve it"})),
+    ],
+    ids=["messages", "responses", "chat"],
+)
+async def test_a_published_harness_is_scored_by_its_work_with_a_model_at_a_url_that_speaks_its_api(
+    tmp_path: Path, docker_engine: SandboxHost, name: str, call: ToolCall
+) -> None:
+    """opencode also asks for a title, which is neither a turn nor an answer."""
+    await asyncio.to_thread(install_or_skip, docker_engine, name)
+    tasks = tmp_path / "tasks"
+    write_tasks([replace(TASKS[0], agent_timeout_s=600.0)], "terminal_bench", tasks)
+    policy, out = FakeTaskPolicy(call), tmp_path / "out"
+    async with Gateway(policy.tokenizer, policy.generate, model="tiny") as gateway:
+        with gateway.open_session(SETTINGS, episode_context(SETTINGS, TASKS[0]).sampling) as session:
+            (tmp_path / "key").write_text(gateway.api_key(session))
+            where = ("--model", f"{gateway.url}/v1", "--key-file", tmp_path / "key", "--agent", name)
+            what = ("--tasks", tasks, "--attempts", 1, "--output", out)
+            code, summary = await evaluate(*where, *what, *ROOMY, "--save-trajectories")
+    assert (code, summary["pass_count"]) == (0, 1), summary
+    (record,) = read_attempt_records(out).values()
+    assert (record.usage.turns, record.usage.tool_calls) == (2, 1)
+    (saved,) = map(json.loads, (out / "trajectories.jsonl").read_text().splitlines())
+    assert saved["messages"][-1]["content"] == DONE
+    assert len(policy.prompts) == (3 if name == "opencode" else 2)
+
+
 @pytest.mark.sglang
 @pytest.mark.slow
-@pytest.mark.parametrize("harness", ["", AGENT])
+@pytest.mark.parametrize(
+    "agent",
+    [(), ("--set", f"agent.harness={AGENT}"), ("--agent", "pi", "--set", "agent.context_tokens=6144")],
+    ids=["built in", "a command", "published"],
+)
 async def test_a_model_folder_is_served_and_scored_with_a_built_in_agent_and_with_a_harness(
-    tasks: Path, tmp_path: Path, harness: str
+    tasks: Path, tmp_path: Path, agent: tuple[str, ...], docker_engine: SandboxHost
 ) -> None:
     """Token by token: what was sampled is what the server says, at its log-probabilities."""
     model, out = tmp_path / "model", tmp_path / "out"
-    build_demo_model(model, ModelSettings(layers=2, hidden=64, intermediate=128, heads=2, head_dim=32), 0)
+    build_tiny_model(model)
+    if "pi" in agent:
+        await asyncio.to_thread(install_or_skip, docker_engine, "pi")
     words = ("--model", model, "--tasks", tasks, "--attempts", 2, "--output", out, "--save-trajectories")
     limits = ("agent.max_turns=2", "agent.max_new_tokens=32", "engine.max_total_tokens=8192")
-    keys = [word for key in (*limits, f"agent.harness={harness}") for word in ("--set", key)]
+    keys = [*agent, *(word for key in limits for word in ("--set", key))]
     code, summary = await evaluate(*words, *keys)
     assert (code, summary["graded"], summary["error_count"]) == (0, 2 * len(TASKS), 0)
     assert summary["model_platform"] == "sglang"
@@ -201,3 +260,41 @@ async def test_an_interrupted_evaluation_resumes_where_it_stopped(tasks: Path, t
         code, summary = await evaluate(*words[1:])
         assert (code, summary["complete"]) == (0, True)
         assert len(chat.received_requests) - request_count == len(TASKS) - len(done)
+
+
+ART = "art_terminal"
+FIND_AND_MEND = scripted_replies(
+    "THOUGHT: look\n```bash\ngrep -n break pagetext/patterns.py\n```",
+    "THOUGHT: it must go on\n```bash\nsed -i '/^ *break$/d' pagetext/patterns.py\n```",
+    "THOUGHT: done\n```bash\necho COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT\n```",
+)
+
+
+@pytest.mark.slow
+async def test_attempts_at_bugs_are_compared_and_become_samples_to_train_on(
+    tmp_path: Path, docker_engine: SandboxHost
+) -> None:
+    """An agent mends one of two bugs: tests are counted, and what it said and changed is data again."""
+    words = ("--tasks", "longshore-swe", "--task-ids", "11,12", "--attempts", 1)
+    async with serve_fake_chat(FIND_AND_MEND) as chat:
+        out = tmp_path / "mended"
+        code, summary = await evaluate("--model", chat.url, *words, "--output", out, "--save-trajectories", recipe=ART)
+    assert (code, summary["graded"], summary["pass_count"]) == (0, 2, 1)
+    samples = {
+        sample["task_id"]: sample for sample in map(json.loads, (out / "samples.jsonl").read_text().splitlines())
+    }
+    solved, failed = samples[11], samples[12]
+    assert (solved["score"], solved["extra"]["all_result"], solved["extra"]["missing_tests"]) == (1.0, "61/61", [])
+    assert (failed["score"], failed["extra"]["all_result"], failed["extra"]["target_result"]) == (0.0, "60/61", "0/1")
+    assert "-                break\n" in solved["extra"]["fix_patch"]
+    assert (solved["model"], solved["extra"]["model_calls"]) == ("tiny", 3)
+    verdicts = {record.task: record.verdict for record in read_attempt_records(out).values() if record.verdict}
+    outcomes = {task: each.reward - each.parts["process"] for task, each in verdicts.items()}
+    assert outcomes == pytest.approx({"swe-synth-11": 1.0, "swe-synth-12": 0.5 * 60 / 61})
+    assert [each.score for each in read_conversations(out / "samples.jsonl")].count(1.0) == 1
+    for who, score in (("oracle", 1.0), ("noop", 0.0)):
+        code, summary = await evaluate(f"--{who}", *words, "--output", tmp_path / who, recipe=ART)
+        assert (code, summary["pass_ratio"]) == (0, score)
+    names = [str(tmp_path / name) for name in ("noop", "mended", "oracle")]
+    comparison = compare_evaluations(open_evaluations(names))
+    assert [each.paired.at_k[1].difference for each in comparison.others] == [0.5, 1.0]

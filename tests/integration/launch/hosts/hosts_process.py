@@ -62,7 +62,7 @@ async def main(cluster: str, folder: Path, *words: str) -> None:
             findings = await check_nodes(found, requirements)
             head, second = nodes = restrict_roles(found, findings)
             remote = RemoteHosts(config, directory, events, model=model, spawn_on=on, token=token, settled_s=0.0)
-            async with reserve_slots("test/1", plan_slots(config, head, {ENGINE: second}, {})) as places:
+            async with reserve_slots("test/1", plan_slots(config, head, {ENGINE: second}, {}, {})) as places:
                 await remote.prepare_nodes(nodes, {})
                 machine = remote.hosts[second.address]
                 settings = ActorOptions(name=ENGINE, bundle=places[ENGINE])

@@ -29,10 +29,12 @@ from protocol import codec
 from protocol.events import EventLog
 from protocol.groups import GroupPlan
 from protocol.journal import Journal, JournalSettings, TrajectoryArrival, wal_bytes
+from protocol.run_directory.page_pictures import PictureWriter, pictures_path
 from protocol.run_directory.terminal_recordings import CastWriter
 from protocol.trajectory import GroupId
 from tests.support.fakes.fake_run import write_fake_run
 from tests.support.pages.monitors import Monitor, start_monitor
+from tests.support.pages.page_pictures import make_picture
 from tests.support.runs.trajectories import RUN, make_trajectory
 
 COUNT = 128
@@ -122,6 +124,28 @@ async def test_the_api_leads_from_the_worst_trajectory_of_the_last_step_to_its_t
     assert [json.loads(event)[2] for event in events if json.loads(event)[1] == "m"] == [
         f"turn {turn['index']}" for turn in model
     ]
+
+
+async def test_a_picture_of_a_page_is_a_jpeg_and_nothing_else(served, session) -> None:
+    monitor, run_dir = served
+    row = (await ask(session, monitor, "/api/runs/-/trajectories?limit=1"))["rows"][0]
+    writer, picture = PictureWriter(pictures_path(run_dir, row["recording"]), 1 << 20), make_picture("Lamps")
+    writer.record(0, picture)
+    with writer.path.open("ab") as file:
+        file.write(b'{"turn":0,"bytes":9}\n<script/>')
+    detail = await ask(session, monitor, f"/api/runs/-/trajectories/{row['id']}")
+    model = [turn for turn in detail["segments"][0]["turns"] if turn["kind"] == "model"]
+    assert [turn["pictures"] for turn in model][:2] == [[0, 1], []]
+    of = f"{monitor.url}/api/runs/-/trajectories/{row['id']}"
+    async with session.get(f"{of}/pictures/0") as answer:
+        assert (await answer.read(), answer.headers["content-type"]) == (picture, "image/jpeg")
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.headers["content-security-policy"].startswith("default-src 'none'")
+    for number, status in (("1", 404), ("2", 404), ("-1", 400), ("x", 400)):
+        async with session.get(f"{of}/pictures/{number}") as answer:
+            assert answer.status == status
+    async with session.get(f"{of}/export") as answer:
+        assert f"data:image/jpeg;base64,{base64.b64encode(picture).decode()}" in await answer.text()
 
 
 async def test_other_runs_in_the_same_folder_are_listed(served, session) -> None:
@@ -508,12 +532,12 @@ def _append_many(journal: Journal, run_dir: Path, bound: int) -> int:
     log, largest, written = run_dir / "buffer" / "journal.sqlite-wal", 0, 0
     for number in count(1_000):
         group = GroupId(number)
-        journal.open_group(GroupPlan(group, f"task-{number}", (1, 2, 3, 4)), b"{}")
+        journal.open_group(GroupPlan(group, f"task-{number}", (7, 8, 9, 10)), b"{}")
         arrivals = []
         for sample in range(4):
             blob = codec.pack_trajectory(make_trajectory(number, sample, reward=sample / 4, sampled=6_000))
             summary = codec.inspect_blob(blob)
-            arrivals.append(TrajectoryArrival(summary.request.trajectory_id, group, sample, summary.reward.total, False,
+            arrivals.append(TrajectoryArrival(summary.request, summary.reward.total, False,
                                     summary.status, summary.digest, blob, summary.sampled))  # fmt: skip
             written += len(blob)
         journal.append_batch(arrivals)

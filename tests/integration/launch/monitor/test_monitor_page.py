@@ -18,10 +18,12 @@ from launch.bench.monitor.synthetic_run import write_synthetic_run
 from launch.pages.packages import package_file
 from launch.run_records.run_lock import hold_run_lock
 from protocol.events import EventLog
+from protocol.run_directory.page_pictures import PictureWriter, pictures_path
 from protocol.run_directory.terminal_recordings import CastWriter
 from tests.support.pages.browser import Page, chromium, open_page
 from tests.support.pages.monitors import Monitor, start_monitor
-from tests.support.pages.screenshots import NARROW, WIDE, assert_drawn
+from tests.support.pages.page_pictures import make_picture
+from tests.support.pages.screenshots import NARROW, WIDE, assert_drawn, save_screenshot
 from tests.support.runs.example_run import INSTRUCTION, write_example_run
 
 pytestmark = [
@@ -48,6 +50,10 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Monitor, 
     run_dir = tmp_path_factory.mktemp("runs") / RUN
     write_example_run(run_dir, steps=12, taken=8, seconds=300)
     write_synthetic_run(run_dir.parent / "history", 64)
+    recording = next(run_dir.glob(f"terminals/{ONE}*.cast")).stem
+    pictures = PictureWriter(pictures_path(run_dir, recording), 1 << 20)
+    for turn in range(2):
+        pictures.record(turn, make_picture(f"Page {turn}"))
     with hold_run_lock(run_dir), start_monitor(run_dir) as monitor:
         yield monitor, run_dir
 
@@ -329,3 +335,17 @@ async def test_a_removed_run_a_wrong_token_and_damaged_files_each_show_a_clear_m
     await page.wait_for_text("has no trajectory")
     await page.open(f"{monitor.url}/#/run/nothing/steps")
     await page.wait_for_text("there is no run")
+
+
+async def test_what_the_browser_showed_is_beside_the_action_and_larger_in_its_panel(served, page: Page):
+    monitor, _ = served
+    await page.open(f"{monitor.url}/#/run/{RUN}/trajectories/{ONE}")
+    await page.wait_until("document.querySelectorAll('.pictures img').length === 2")
+    large = "document.querySelector('.page-picture')"
+    await page.wait_until(f"{large}.complete && {large}.naturalWidth === 800 && {large}.alt.endsWith('turn 2')")
+    await page.click(".pictures button")
+    await page.wait_until(f"{large}.complete && {large}.alt.endsWith('turn 1')")
+    await page.wait_until("[...document.querySelectorAll('.pictures img')].every(each => each.naturalWidth === 800)")
+    await fits(page)
+    await save_screenshot(page, "page-pictures")
+    only_asked(page, monitor.url)

@@ -10,7 +10,7 @@ import pytest
 from launch.processes.process_reaper import find_run_processes
 from protocol.weights import version_start_number
 from tests.support.runs.cluster_runs import MiniRun, MiniRuns, eventually
-from tests.support.runs.run_resources import DEADLINE_S, RunResources
+from tests.support.runs.run_resources import DEADLINE_S, RunResources, kill_command
 from tests.support.runs.trajectory_accounting import CheckpointLineage, assert_accounting_balances, read_ledger
 
 pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.chaos, pytest.mark.timeout(1800)]
@@ -31,10 +31,7 @@ def versions_by_start(run: MiniRun) -> dict[int, set[int]]:
 def test_a_killed_command_leaves_nothing_and_goes_on_where_it_was(mini_runs: MiniRuns) -> None:
     run = mini_runs.start("driver-killed", *NO_EVALUATION)
     run.wait_step(2)
-    resources = RunResources(run)
-    os.kill(run.process.pid, signal.SIGKILL)
-    run.process.wait()
-    resources.wait_until_released()
+    kill_command(run)
 
     again = mini_runs.resume("driver-killed")
     summary = again.succeed()
@@ -54,10 +51,7 @@ def test_a_command_that_is_killed_twice_goes_on_where_it_was(mini_runs: MiniRuns
     run = mini_runs.start("driver-killed-twice", *NO_EVALUATION, *FAR_FROM_A_CHECKPOINT)
     for start, step in ((1, 1), (2, 3)):
         run.wait_step(step)
-        resources = RunResources(run)
-        os.kill(run.process.pid, signal.SIGKILL)
-        run.process.wait()
-        resources.wait_until_released()
+        kill_command(run)
         run = mini_runs.resume("driver-killed-twice")
         run.wait_event("the new start", "run.started", lambda event, n=start: event["writer"] == f"driver-{n + 1}")
     summary = run.succeed()

@@ -1,15 +1,21 @@
-"""If these fail, a recipe loads and cannot be run: its agent, reward, loss and mode do not go together."""
+"""If these fail, a recipe loads and cannot be run: its agent, reward, loss and mode do not go together, or it learns
+nothing from data in its own document's format."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
+import orjson
 import pytest
 
-from launch.bench.tiny_recipes import build_tiny_model, tiny_overrides
-from protocol.run_directory.trajectory_export import read_export_index, read_exported_trajectory
+from launch.bench.recipes.benchmark import RecipePlan, plan_recipe, run_recipe
+from launch.bench.recipes.practice_model import UNTRAINED, train_practice_model
+from launch.bench.tiny_recipes import build_tiny_model
+from protocol.run_directory.layout import SUMMARY_FILE
 from tests.support.runs.cluster_runs import MiniRuns
-from tests.support.runs.recipe_tables import TABLES
 from tests.support.runs.trajectory_accounting import assert_accounting_balances
 
 pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.slow]
@@ -20,26 +26,39 @@ PARTS = {
     "grpo_tcr_qwen3_4b": {"pass_ratio", "all_passed", "tool_calls"},
     "art_terminal": {"pass_ratio", "all_passed", "process"},
     "openclaw_terminal": {"pass_ratio", "all_passed"},
+    "instruct": {"pass_ratio", "all_passed"},
 }
+STEPS = 2
+
+
+class PlannedRecipes(NamedTuple):
+    folder: Path
+    plans: Mapping[str, RecipePlan]
 
 
 @pytest.fixture(scope="session")
-def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("tiny") / "model"
-    build_tiny_model(folder)
-    return folder
+def planned(tmp_path_factory: pytest.TempPathFactory) -> PlannedRecipes:
+    folder = tmp_path_factory.mktemp("recipes")
+    build_tiny_model(folder / UNTRAINED)
+    plans = {name: plan_recipe(name, folder, STEPS) for name in PARTS}
+    asyncio.run(train_practice_model({name: plan.config for name, plan in plans.items()}, folder))
+    return PlannedRecipes(folder, plans)
 
 
-@pytest.mark.parametrize("name", sorted(TABLES))
-def test_two_steps_of_a_recipe_on_a_tiny_model(name: str, mini_runs: MiniRuns, tiny_model: Path) -> None:
-    values = (*tiny_overrides(name), f"model.path={tiny_model}")
-    sets = [word for value in values for word in ("--set", value)]
-    run = mini_runs.start(f"recipe-{name}", *sets, "--steps", "2", recipe=name)
-    assert run.succeed()["steps"] == 2
-    assert_accounting_balances(run.path)
-    trajectories = [read_exported_trajectory(run.path, entry) for entry in read_export_index(run.path)]
-    assert trajectories
-    assert all(each.reward.parts.keys() >= PARTS[name] for each in trajectories)
+@pytest.mark.parametrize("name", sorted(PARTS))
+def test_two_steps_of_a_recipe_on_a_tiny_model(name: str, planned: PlannedRecipes) -> None:
+    plan = planned.plans[name]
+    result, failures = asyncio.run(run_recipe(name, plan, planned.folder, STEPS))
+    assert failures == []
+    assert len(result.rewards) == len(result.losses) == STEPS
+    assert result.trained > 0
+    assert (result.reward_parts or {}).keys() >= PARTS[name]
+    run_dir = planned.folder / "runs" / name
+    assert_accounting_balances(run_dir)
+    if name == "grpo_tcr_qwen3_4b":
+        families = orjson.loads((run_dir / SUMMARY_FILE).read_bytes())["evaluation"]["families"]
+        assert sorted(families) == ["deepscaler", "leetcode_code", "numina_math", "omni_math", "taco_code"]
+        assert all(each["after"]["n"] == 1 for each in families.values())
 
 
 def test_a_run_ends_after_the_epochs_that_it_was_given(mini_runs: MiniRuns) -> None:

@@ -108,18 +108,18 @@ async def curl(pid: int, *arguments: str) -> tuple[int, bytes]:
     return await process.wait(), out
 
 
-def make_proxy(tmp_path: Path, most_bytes: int = 1 << 30, python_index: str = "") -> EgressProxy:
-    return EgressProxy(
-        tmp_path / "egress_proxy", EgressProxySettings(proxy_gb=most_bytes / (1 << 30), python_index=python_index)
-    )
+def make_proxy(tmp_path: Path, *hosts: str, most_bytes: int = 1 << 30) -> EgressProxy:
+    """Return a proxy whose operator allows ``hosts``."""
+    settings = EgressProxySettings(proxy_gb=most_bytes / (1 << 30), allow_hosts=hosts)
+    return EgressProxy(tmp_path / "egress_proxy", settings)
 
 
 async def test_a_package_is_fetched_once_for_all_sandboxes_even_while_it_arrives(tmp_path: Path):
-    async with index() as served, make_proxy(tmp_path) as opened, contextlib.AsyncExitStack() as stack:
+    async with index() as served, make_proxy(tmp_path, served.host) as opened, contextlib.AsyncExitStack() as stack:
         served.let_go.clear()
         pids = [await stack.enter_async_context(namespace()) for _ in range(SANDBOXES)]
         for pid in pids:
-            await stack.enter_async_context(opened.opened(pid, (served.host,)))
+            await stack.enter_async_context(opened.opened(pid, ()))
 
         async def install(pid: int) -> bytes:
             _, page = await curl(pid, f"{PROXY_ADDRESS}/~/http/{served.host}/simple/a/")
@@ -139,33 +139,45 @@ async def test_a_package_is_fetched_once_for_all_sandboxes_even_while_it_arrives
 
 async def test_a_disallowed_request_is_refused_counted_and_never_forwarded(tmp_path: Path):
     async with index() as served, make_proxy(tmp_path) as opened, namespace() as pid:
-        async with opened.opened(pid, ("files.example", "localhost")):
+        async with opened.opened(pid, ("files.example", "localhost", served.host)):
             for url, why in (
-                (f"http://{served.host}/echo", b"not among the hosts"),
+                (f"http://{served.host}/echo", b"a loopback address"),
+                (f"http://[::ffff:127.0.0.1]:{served.port}/echo", b"not among the hosts"),
                 (f"http://localhost:{served.port}/echo", b"refused for its port: this task allows localhost at 80"),
-                ("http://127.0.0.1/", b"not among the hosts"),
+                ("http://127.0.0.1/", b"refused for its port"),
+                ("http://localhost/", b"a loopback address"),
             ):
                 code, output = await curl(pid, "--proxy", PROXY_ADDRESS, url)
                 assert (code, why in output) == (0, True), output
             code, _ = await curl(pid, "--proxy", PROXY_ADDRESS, f"https://{served.host}/")
             assert code != 0
-            code, output = await curl(pid, "--proxy", PROXY_ADDRESS, "http://localhost/")
-            assert b"not public" in output
             code, output = await curl(pid, f"{PROXY_ADDRESS}/etc/passwd")
             assert b"names no server" in output
         assert not served.requests
-        assert sum(opened.statistics().refused.values()) == 6
+        assert sum(opened.statistics().refused.values()) == 7
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.1", "0x7f000001", "0", "[::ffff:7f00:1]", "[::]"])
+async def test_network_full_without_a_bridge_never_leads_to_this_machine(tmp_path: Path, host: str):
+    async with index() as served, make_proxy(tmp_path) as opened, namespace() as pid:
+        async with opened.opened(pid, (), everywhere=True):
+            _, output = await curl(pid, "--proxy", PROXY_ADDRESS, f"http://{host}:{served.port}/echo")
+            assert b"leads to" in output
+            code, _ = await curl(pid, "--proxytunnel", "--proxy", PROXY_ADDRESS, f"http://{host}:{served.port}/echo")
+            assert code != 0
+        assert not served.requests
 
 
 async def test_nothing_is_reachable_before_the_phase_and_after_it(tmp_path: Path):
-    async with index() as served, make_proxy(tmp_path) as opened, namespace() as pid:
+    async with index() as served, make_proxy(tmp_path, served.host) as opened, namespace() as pid:
         url = f"{PROXY_ADDRESS}/~/http/{served.host}/simple/a/"
         assert (await curl(pid, url))[0] == 7
-        async with opened.opened(pid, (served.host,)):
+        async with opened.opened(pid, ()):
             assert (await curl(pid, url))[0] == 0
         assert (await curl(pid, url))[0] == 7
-        async with opened.opened(pid, ("127.0.0.1:1",)):
-            assert b"refused for its port: this task allows 127.0.0.1 at 1\n" in (await curl(pid, url))[1]
+        async with opened.opened(pid, ("files.example:1",)):
+            _, output = await curl(pid, f"{PROXY_ADDRESS}/~/http/files.example/")
+            assert b"refused for its port: this task allows files.example at 1\n" in output
 
 
 async def test_the_proxy_does_not_listen_in_a_process_that_fails_the_confirmation(tmp_path: Path):
@@ -183,9 +195,9 @@ async def test_the_proxy_does_not_listen_in_a_process_that_fails_the_confirmatio
 async def test_personal_requests_are_forwarded_and_never_cached(tmp_path: Path):
     async with (
         index() as served,
-        make_proxy(tmp_path) as opened,
+        make_proxy(tmp_path, served.host) as opened,
         namespace() as pid,
-        opened.opened(pid, (served.host,)),
+        opened.opened(pid, ()),
     ):
         for text in ("one", "two"):
             body = await curl(pid, "--proxy", PROXY_ADDRESS, "--data", text, f"http://{served.host}/echo")
@@ -201,9 +213,9 @@ async def test_personal_requests_are_forwarded_and_never_cached(tmp_path: Path):
 async def test_a_tunnel_carries_both_ways(tmp_path: Path):
     async with (
         index() as served,
-        make_proxy(tmp_path) as opened,
+        make_proxy(tmp_path, served.host) as opened,
         namespace() as pid,
-        opened.opened(pid, (served.host,)),
+        opened.opened(pid, ()),
     ):
         got = await curl(pid, "--proxytunnel", "--proxy", PROXY_ADDRESS, "--data", "x", f"http://{served.host}/echo")
         assert got == (0, b"x")
@@ -212,9 +224,9 @@ async def test_a_tunnel_carries_both_ways(tmp_path: Path):
 async def test_an_incomplete_download_is_an_error_for_its_readers_and_is_not_cached(tmp_path: Path):
     async with (
         index() as served,
-        make_proxy(tmp_path) as opened,
+        make_proxy(tmp_path, served.host) as opened,
         namespace() as pid,
-        opened.opened(pid, (served.host,)),
+        opened.opened(pid, ()),
     ):
         for _ in range(2):
             code, _ = await curl(pid, "--proxy", PROXY_ADDRESS, f"http://{served.host}/cut.whl")
@@ -226,9 +238,9 @@ async def test_an_incomplete_download_is_an_error_for_its_readers_and_is_not_cac
 async def test_a_malformed_request_gets_an_error_and_ends_only_that_connection(tmp_path: Path):
     async with (
         index() as served,
-        make_proxy(tmp_path) as opened,
+        make_proxy(tmp_path, served.host) as opened,
         namespace() as pid,
-        opened.opened(pid, (served.host,)),
+        opened.opened(pid, ()),
     ):
         for nonsense in ("\\0\\1\\2", "GET / HTTP/9.9\\r\\n\\r\\n", "CONNECT x HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n"):
             script = f"exec 3<>/dev/tcp/127.0.0.1/3128; printf '{nonsense}' >&3; timeout 20 cat <&3"
@@ -242,8 +254,8 @@ async def test_a_malformed_request_gets_an_error_and_ends_only_that_connection(t
 
 async def test_the_cache_stays_within_its_size_limit(tmp_path: Path):
     most = int(len(PACKAGE) * 2.5)
-    async with index() as served, make_proxy(tmp_path, most_bytes=most) as opened, namespace() as pid:
-        async with opened.opened(pid, (served.host,)):
+    async with index() as served, make_proxy(tmp_path, served.host, most_bytes=most) as opened, namespace() as pid:
+        async with opened.opened(pid, ()):
             for n in range(4):
                 await curl(pid, "--proxy", PROXY_ADDRESS, f"http://{served.host}/{n}.whl")
         assert sum(each.stat().st_size for each in (tmp_path / "egress_proxy").glob("*.body")) <= most
@@ -251,8 +263,12 @@ async def test_the_cache_stays_within_its_size_limit(tmp_path: Path):
 
 @pytest.mark.parametrize("path", ["whole.whl", "in-pieces.whl"])
 async def test_a_file_that_is_too_large_to_keep_arrives_whole_and_is_not_kept(tmp_path: Path, path: str):
-    async with index() as served, make_proxy(tmp_path, most_bytes=len(PACKAGE)) as opened, namespace() as pid:
-        async with opened.opened(pid, (served.host,)):
+    async with (
+        index() as served,
+        make_proxy(tmp_path, served.host, most_bytes=len(PACKAGE)) as opened,
+        namespace() as pid,
+    ):
+        async with opened.opened(pid, ()):
             for times in (1, 2):
                 got = await curl(pid, "--proxy", PROXY_ADDRESS, f"http://{served.host}/{path}")
                 assert got == (0, PACKAGE)

@@ -15,7 +15,7 @@ from sandbox.grading.grader import Isolation, grade_sandbox
 from sandbox.pool.sandbox_pool import SandboxPool
 from sandbox.tasks.task import GradingLevel, Task
 from tests.support.sandbox.python_image import python_image
-from tests.support.tasks.cheats.attacks import ATTACKS, CLEAN, LEVELS, Attack, GraderKind
+from tests.support.tasks.cheats.attacks import ATTACKS, CLEAN, LEVELS, GraderAttack, GraderKind
 from tests.support.tasks.cheats.graders import (
     EXPECTED,
     SOLUTION,
@@ -44,9 +44,10 @@ RUNS_THE_IMAGE_S = GraderKind.PYTEST | GraderKind.CARELESS
 """Graders whose script starts a program that the agent could have created."""
 
 
-def task_of(grader: GraderKind, level: GradingLevel, pool: SandboxPool) -> Task:
+def task_of(grader: GraderKind, level: GradingLevel, image: str) -> Task:
+    """Return the task with this grader; ``image`` has a Python."""
     if grader in ON_PYTHON:
-        return ON_PYTHON[grader](level, python_image(pool.host))
+        return ON_PYTHON[grader](level, image)
     if grader is GraderKind.SHELL:
         return replace(shell_task(level), artifacts=() if level is GradingLevel.SIBLING else ("/app",))
     return careless_task(level)
@@ -57,7 +58,7 @@ def cases() -> Iterator[object]:
     for attack in ATTACKS:
         first = next(grader for grader in GraderKind if grader in attack.on)
         for grader in GraderKind:
-            if grader not in attack.on:
+            if grader not in attack.on or not attack.attack.plan(task_of(grader, GradingLevel.SAME, "")):
                 continue
             for level in attack.image_levels if grader is GraderKind.PYTEST else LEVELS:
                 quick = level is GradingLevel.SAME and grader in (first, GraderKind.CARELESS)
@@ -76,8 +77,9 @@ async def graded(pool: SandboxPool, task: Task, command: str) -> GradeResult | N
 
 
 @pytest.mark.parametrize(("attack", "grader", "level"), list(cases()))
-async def test_a_cheat_scores_nothing(pool: SandboxPool, attack: Attack, grader: GraderKind, level: GradingLevel):
-    result = await graded(pool, task_of(grader, level, pool), attack.run)
+async def test_a_cheat_scores_nothing(pool: SandboxPool, attack: GraderAttack, grader: GraderKind, level: GradingLevel):
+    task = task_of(grader, level, python_image(pool.host))
+    result = await graded(pool, task, attack.attack.plan(task))
     if result is not None:
         assert (result.score, result.pass_ratio, result.all_passed) == (0.0, 0.0, False), result.log
         assert grader is GraderKind.UNNAMED or tuple(test.name for test in result.tests) == EXPECTED
@@ -92,7 +94,7 @@ async def test_a_cheat_scores_nothing(pool: SandboxPool, attack: Attack, grader:
     [GraderKind.SHELL, GraderKind.CARELESS, *(pytest.param(each, marks=pytest.mark.slow) for each in ON_PYTHON)],
 )
 async def test_honest_work_scores_one_and_half_of_it_a_half(pool: SandboxPool, grader: GraderKind, level: GradingLevel):
-    task = task_of(grader, level, pool)
+    task = task_of(grader, level, python_image(pool.host))
     whole = await graded(pool, task, SOLUTION)
     assert whole is not None
     assert (whole.score, whole.all_passed, whole.level) == (1.0, True, level), whole.log
@@ -103,8 +105,11 @@ async def test_honest_work_scores_one_and_half_of_it_a_half(pool: SandboxPool, g
 
 @pytest.mark.slow
 @pytest.mark.parametrize("attack", [each for each in ATTACKS if each.image_levels == CLEAN], ids=lambda each: each.name)
-async def test_an_attack_that_needs_a_clean_image_fools_the_python_of_the_image(pool: SandboxPool, attack: Attack):
-    result = await graded(pool, task_of(GraderKind.PYTEST, GradingLevel.SAME, pool), attack.run)
+async def test_an_attack_that_needs_a_clean_image_fools_the_python_of_the_image(
+    pool: SandboxPool, attack: GraderAttack
+):
+    task = task_of(GraderKind.PYTEST, GradingLevel.SAME, python_image(pool.host))
+    result = await graded(pool, task, attack.attack.plan(task))
     assert result is not None
     assert result.all_passed, "the attack has no teeth: that the toolchain's Python resists it proves nothing"
     assert result.isolation is Isolation.IMAGE
@@ -128,7 +133,9 @@ AS_BASH = replace(
 async def test_a_library_that_the_containers_libc_would_load_is_not_loaded(
     pool: SandboxPool, grader: GraderKind | str, level: GradingLevel, tmp_path: Path
 ):
-    task = replace(AS_BASH, grading=level) if isinstance(grader, str) else task_of(grader, level, pool)
+    task = (
+        replace(AS_BASH, grading=level) if isinstance(grader, str) else task_of(grader, level, python_image(pool.host))
+    )
     evil = build_library(tmp_path)
     result = await graded(pool, replace(task, files={"/tmp/evil.so": evil}), CONVERTER)
     assert result is not None

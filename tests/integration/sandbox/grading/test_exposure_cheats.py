@@ -111,11 +111,11 @@ ONE = 'uv run pytest "$TEST_DIR/test_outputs.py::test_parameter[secret]" "$TEST_
 async def test_a_program_run_by_a_test_cannot_see_the_id_arguments_or_output_of_the_test(pool: SandboxPool):
     task = replace(TASK, image=python_image(pool.host), tests={"test_outputs.py": SPIED})
     result = await grade_after(pool, task, SPY)
-    assert (result.score, result.isolation, len(result.tests)) == (1.0, Isolation.TOOLCHAIN, 3), result.log
+    assert (result.score, result.isolation, len(result.tests)) == (1.0, Isolation.SHARED, 3), result.log
     one = PROJECT.replace("uv run pytest $TEST_DIR/test_outputs.py -rA", ONE)
     assert one != PROJECT
     result = await grade_after(pool, replace(task, run_tests=one), SPY)
-    assert (result.score, result.isolation, len(result.tests)) == (1.0, Isolation.TOOLCHAIN, 2), result.log
+    assert (result.score, result.isolation, len(result.tests)) == (1.0, Isolation.SHARED, 2), result.log
 
 
 SHELL = """#!/bin/bash

@@ -62,6 +62,8 @@ OWN_TESTS = """
 [ ! -e /given ] && [ ! -e /etc/changed ] && echo PASSED clean
 [ "$(whoami) $PWD $A$B" = "checker /checks 12" ] && echo PASSED environment
 [ ! -e /tests/planted ] && echo PASSED untouched
+limit=$(cat /sys/fs/cgroup/memory.max /sys/fs/cgroup/memory/memory.limit_in_bytes 2> /dev/null)
+[ "$limit" = $((300 << 20)) ] && echo PASSED limited
 """
 
 
@@ -78,11 +80,11 @@ USER checker
     graded = task(
         OWN_TESTS,
         GradingLevel.ARTIFACTS,
-        *("bundled", "artifact", "clean", "environment", "untouched"),
+        *("bundled", "artifact", "clean", "environment", "untouched", "limited"),
         artifacts=("/app/left", "/tests"),
         files={"/given": b""},
         env={"B": "agent's"},
-        tests_environment=TestsEnvironment(build=ImageBuild(files), env={"B": "2"}),
+        tests_environment=TestsEnvironment(build=ImageBuild(files), env={"B": "2"}, memory_mb=300),
         network=TaskNetwork(build=NetworkMode.NONE),
     )
     async with pool.acquire(graded) as session:
@@ -426,3 +428,22 @@ async def test_only_a_cgroup_that_names_the_container_is_read(tmp_path):
     assert cgroup_procs(7, container, cgroups, proc) == members
     assert cgroup_procs(7, "d" * 64, cgroups, proc) is None
     assert cgroup_procs(8, container, cgroups, proc) is None
+
+
+@pytest.mark.parametrize("level", [GradingLevel.SAME, GradingLevel.COMMIT, GradingLevel.ARTIFACTS])
+async def test_a_task_without_a_working_directory_has_its_images(
+    pool: SandboxPool, docker_engine: SandboxHost, level: GradingLevel
+):
+    dockerfile = f"FROM {docker_engine.base_image}\nWORKDIR /srv/of-the-image\n"
+    graded = task(
+        '[ "$PWD" = /srv/of-the-image ] && echo PASSED there\n',
+        level,
+        "there",
+        artifacts=("/app",),
+        workdir="",
+        build=ImageBuild({"Dockerfile": dockerfile.encode()}),
+        network=TaskNetwork(build=NetworkMode.NONE),
+    )
+    async with pool.acquire(graded) as session:
+        assert (await session.run("pwd", S)).output == "/srv/of-the-image\n"
+        assert (await grade_sandbox(session, graded)).all_passed

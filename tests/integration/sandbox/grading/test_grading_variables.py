@@ -23,7 +23,8 @@ def test_task(): assert os.environ["SEED"] == "7"
 """
 SCRIPT = """#!/bin/bash
 echo "=== short test summary info ==="
-[ "$(mytool) $MODE $SEED $PYTHONPATH $HOME" = "tool prod 7 /opt/lib /home/user" ] && python3 -c 'import mymod' || exit 1
+image="$(mytool) $MODE $SEED ${PYTHONPATH%%:*} $HOME"
+[ "$image" = "tool prod 7 /opt/lib /home/user" ] && python3 -c "import mymod" || exit 1
 echo "PASSED test_tool"
 """
 TOOL = r"""
@@ -54,7 +55,7 @@ async def graded(pool: SandboxPool, task: Task, command: str) -> GradeResult:
 async def test_tests_have_the_variables_of_the_image_and_the_task(pool: SandboxPool, level: GradingLevel):
     task = box(pool, HONEST, level)
     result = await graded(pool, task, "true")
-    assert (result.score, result.isolation) == (1.0, isolation_at(level)), result.log
+    assert (result.score, result.isolation) == (1.0, isolation_at(level, Isolation.SHARED)), result.log
     task = replace(task, run_tests=SCRIPT, tests={}, expected_tests=NAMES[:1])
     result = await graded(pool, task, "true")
     assert (result.score, result.isolation) == (1.0, isolation_at(level, Isolation.IMAGE)), result.log
@@ -94,7 +95,7 @@ async def test_image_variables_that_lead_to_agent_files_do_not_affect_programs_o
     tests = {"test_outputs.py": b"import os\ndef test_ran(): assert not os.path.exists('/app/ran')\n" + TESTS}
     task = replace(box(pool, ENTRIES), tests=tests, expected_tests=("test_ran", *NAMES))
     result = await graded(pool, task, PLANTED)
-    assert (result.score, result.isolation) == (1.0, Isolation.TOOLCHAIN), result.log
+    assert (result.score, result.isolation) == (1.0, Isolation.SHARED), result.log
 
 
 async def test_the_agent_s_shell_has_the_variables_of_the_image_and_the_task(pool: SandboxPool):

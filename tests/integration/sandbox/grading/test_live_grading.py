@@ -105,12 +105,15 @@ def test_it_answers():
 
 
 async def test_a_sandbox_goes_on_after_it_has_been_graded(pool: SandboxPool):
-    task = live("echo secret > /logs/verifier/note; sleep 1000 & echo PASSED x", "x")
+    tests = "(setsid sleep 2000 &); start-stop-daemon -S -b -c 65534:65534 -x /.sbx/busybox -- sleep 2000"
+    task = live(f"echo secret > /logs/verifier/note; {tests}; sleep 2000 & echo PASSED x", "x")
     async with pool.acquire(task) as session:
         await leave(session, "mkdir -p /logs; echo before > /logs/agent", "sleep 1000&")
+        await session.run("cd /tmp; kept=1", S)
         assert (await grade_sandbox(session, task)).score == 1.0
-        left = await session.run("ls -A /tests /logs/verifier /.sbx-tmp; cat /logs/agent; ps -e | grep -c sleep", S)
-        assert left.output == "/.sbx-tmp:\n\n/logs/verifier:\n\n/tests:\nbefore\n0\n"
+        left = await session.run("echo $PWD $kept; ls -A /tests /logs/verifier /.sbx-tmp; cat /logs/agent", S)
+        assert left.output == "/tmp 1\n/.sbx-tmp:\n\n/logs/verifier:\n\n/tests:\nbefore\n"
+        assert (await session.run("ps -e -o args | grep '[s]leep'", S)).output == "sleep 1000\n"
         mounts = await session.run(
             "grep -cE ' (/tests|/logs|/.sbx-tmp)' /proc/mounts; mv /tests /other; mv /logs /more", S
         )

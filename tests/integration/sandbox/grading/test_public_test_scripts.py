@@ -63,7 +63,11 @@ async def test_the_oracle_scores_one_and_doing_nothing_does_not(pool: SandboxPoo
         assert not idle.all_passed
         await session.run("printf 42 > /app/answer", S)
         solved = await grade_sandbox(session, task)
-        assert (solved.score, solved.all_passed, solved.isolation) == (1.0, True, isolation_at(level)), solved.log
+        assert (solved.score, solved.all_passed, solved.isolation) == (
+            1.0,
+            True,
+            isolation_at(level, Isolation.SHARED),
+        ), solved.log
         assert (solved.level, solved.reward) == (level, 1.0 if task.reports else None)
 
 

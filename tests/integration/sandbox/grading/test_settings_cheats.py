@@ -15,7 +15,9 @@ from tests.support.tasks.cheats.graders import SOLUTION, harbor_task, project_ta
 
 pytestmark = [pytest.mark.first_case, pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
 S = 60.0
-SETTINGS = next(attack.run for attack in ATTACKS if attack.name == "pytest settings above the tests and their reports")
+SETTINGS = next(
+    each.attack.command for each in ATTACKS if each.name == "pytest settings above the tests and their reports"
+)
 BROUGHT = {"pyproject.toml": b"[tool.ruff]\nline-length = 100\n", "setup.cfg": b"[flake8]\nmax-line-length = 100\n"}
 
 

@@ -30,7 +30,9 @@ pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def store(docker_engine: SandboxHost, engine: DockerEngine, tmp_path: Path) -> AsyncGenerator[ImageStore]:
-    opened = await ImageStore.open(engine, ImageSettings(tmp_path, docker_engine.base_image, failure_memory_s=3600))
+    allowed = ("127.0.0.1:9",)
+    settings = ImageSettings(tmp_path, docker_engine.base_image, failure_memory_s=3600, allow_registries=allowed)
+    opened = await ImageStore.open(engine, settings)
     yield opened
     await opened.prune(0)
 
@@ -228,4 +230,4 @@ async def test_the_commands_build_import_list_and_prune(
     assert [each["image"] for each in (await command_output("list"))["listed"]] == [name]
     assert await command_output("prune") == {"evicted": [name]}
     assert "docker export" in (await command_output("import", str(tmp_path / "absent"), name, code=2))["error"]
-    assert "name folders that have one" in (await command_output("build", str(empty), code=2))["error"]
+    assert "has no task" in (await command_output("build", str(empty), code=2))["error"]

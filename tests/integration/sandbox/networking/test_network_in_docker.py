@@ -16,18 +16,20 @@ import pytest_asyncio
 from sandbox.docker import owner
 from sandbox.docker.container_spec import ContainerSpec
 from sandbox.docker.engine import DockerEngine
+from sandbox.docker.files.shared_volumes import list_volumes, temporary_volume
 from sandbox.docker.labels import OWNER_LABEL, POOL_LABEL
+from sandbox.docker.network.private_networks import list_networks
 from sandbox.docker.network.proxy_address import PROXY_HOST, PROXY_PORT
 from sandbox.egress_proxy.lazy_proxy import LazyEgressProxy
 from sandbox.egress_proxy.settings import PROXY_ADDRESS, EgressProxySettings
-from sandbox.errors import SandboxStartError
+from sandbox.errors import SandboxStartError, TaskFault
 from sandbox.host_record import SandboxHost
 from sandbox.images.store import ImageSettings, ImageStore
 from sandbox.networking.networks import BuildNetworkContainer, SandboxNetworks
-from sandbox.networking.services import TaskServiceSettings, start_services
+from sandbox.networking.services import TaskServiceSettings, adopt_services, start_services
 from sandbox.pool.orphans import remove_abandoned
 from sandbox.session.sandbox_session import SandboxSession, SessionLimits
-from sandbox.tasks.task import ImageBuild, NetworkMode, Task, TaskNetwork, TaskService
+from sandbox.tasks.task import ImageBuild, NetworkMode, SharedFolder, Task, TaskNetwork, TaskService
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
 S = 30.0
@@ -140,6 +142,22 @@ async def test_a_service_that_does_not_start_is_named_and_leaves_nothing(
     assert not await engine.containers(settings.labels)
 
 
+async def test_services_that_are_taken_over_are_removed_with_their_network_and_volumes(
+    engine: DockerEngine, docker_engine: SandboxHost, images: ImageStore, networks: SandboxNetworks
+):
+    settings = TaskServiceSettings(docker_engine.toolchain, {POOL_LABEL: f"test-{os.getpid()}"}, 3600)
+    sharing = (service(volumes=(SharedFolder("kept", "/kept"),)),)
+    async with start_services(engine, images, networks, sharing, settings) as network:
+        async with (
+            session(engine, docker_engine, network) as opened,
+            adopt_services(engine, images, sharing, opened.container),
+        ):
+            assert [each.name for each in await list_volumes(engine, settings.labels)] == [f"{network}-kept"]
+        assert not await engine.containers(settings.labels)
+        assert not await list_volumes(engine, settings.labels)
+        assert not await list_networks(engine, settings.labels)
+
+
 async def test_a_service_ends_by_itself_after_its_maximum_lifetime(
     engine: DockerEngine, docker_engine: SandboxHost, images: ImageStore, networks: SandboxNetworks
 ):
@@ -167,17 +185,27 @@ async def test_more_private_networks_can_exist_than_the_default_ranges_of_an_eng
     assert (await engine.inventory()).networks == before.networks
 
 
-async def test_a_dead_owners_network_is_swept_and_a_living_ones_is_not(engine: DockerEngine, networks: SandboxNetworks):
+async def test_a_dead_owners_network_and_volume_are_swept_and_a_living_ones_are_not(
+    engine: DockerEngine, networks: SandboxNetworks
+):
     place, _, _ = owner.owner_of_this_process().rpartition("/")
     mine = {POOL_LABEL: f"test-swept-{os.getpid()}"}
     async with (
         networks.private_network({**mine, OWNER_LABEL: f"{place}/0"}) as dead,
         networks.private_network(mine) as living,
+        temporary_volume(engine, f"{dead}-kept", {**mine, OWNER_LABEL: f"{place}/0"}),
+        temporary_volume(engine, f"{living}-kept", {**mine, OWNER_LABEL: owner.owner_of_this_process()}),
     ):
-        assert await remove_abandoned(engine, POOL_LABEL, mine[POOL_LABEL]) == 1
+        assert await remove_abandoned(engine, POOL_LABEL, mine[POOL_LABEL]) == 2
+        assert [each.name for each in await list_volumes(engine, mine)] == [f"{living}-kept"]
         names = {each["Name"] for each in await engine.docker.networks.list()}
         assert dead not in names
         assert living in names
+
+
+async def test_a_sandbox_with_a_host_that_only_the_operator_may_allow_does_not_start(networks: SandboxNetworks):
+    with pytest.raises(TaskFault, match=r"'10\.1\.2\.3': .*only whoever runs the sandboxes"):
+        await networks.container_network(TaskNetwork(verify=NetworkMode.PROXY, allowed_hosts=("10.1.2.3",)), "")
 
 
 async def test_each_phase_has_its_own_network(

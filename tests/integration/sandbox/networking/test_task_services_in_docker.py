@@ -7,7 +7,7 @@ import dataclasses
 import itertools
 import os
 import socket
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -18,20 +18,23 @@ from protocol.errors import UserError
 from sandbox.docker.engine import DockerEngine
 from sandbox.docker.inventory import DockerInventory
 from sandbox.docker.labels import POOL_LABEL, RUN_LABEL
-from sandbox.docker.leaks import inventory_of_others, inventory_without_labels
-from sandbox.docker.network.private_networks import MAX_SERVICES, list_networks
+from sandbox.docker.leaks import inventory_of_strangers, inventory_where
+from sandbox.docker.network.private_networks import MAX_SERVICES
 from sandbox.docker.network.proxy_address import PROXY_HOST, PROXY_PORT
 from sandbox.errors import SandboxDestroyed, SandboxStartError, TaskFault
 from sandbox.grading.grader import grade_sandbox
 from sandbox.host_record import SandboxHost
 from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
+from sandbox.pool.settings import ContainerSettings
 from sandbox.session.sandbox_session import SandboxSession
-from sandbox.tasks.task import GradingLevel, ImageBuild, NetworkMode, Task, TaskNetwork, TaskService
+from sandbox.tasks.task import GradingLevel, ImageBuild, NetworkMode, SharedFolder, Task, TaskNetwork, TaskService
 from sandbox.validation.proofs import ProofVerdict, pool_proof_environment, prove_tasks
 from tests.support.sandbox.docker_requests import on_docker_request
 
 pytestmark = [pytest.mark.first_case, pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
 S = 60.0
+OWN = "own.example"
+"""A name that leads to this machine."""
 NONE, PROXY, FULL = NetworkMode.NONE, NetworkMode.PROXY, NetworkMode.FULL
 WEB = TaskService("web", command=("/.sbx/busybox", "httpd", "-f", "-p", "8000", "-h", "/etc"), healthcheck="true")
 DEAD = dataclasses.replace(WEB, name="dead", command=("/.sbx/busybox", "false"), healthcheck="false")
@@ -79,6 +82,22 @@ async def answering(text: bytes) -> AsyncGenerator[str]:
         yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def site() -> AsyncGenerator[str]:
+    """Yield the address of a web server on this machine."""
+    async with answering(b"let through") as address:
+        yield address
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def proxied(docker_engine: SandboxHost, site: str) -> AsyncGenerator[SandboxPool]:
+    """Yield a pool whose operator allows ``site``."""
+    containers = ContainerSettings(allow_hosts=(site,))
+    settings = PoolSettings(f"test-proxied-{os.getpid()}", "test", 2, containers=containers)
+    async with SandboxPool(settings, docker_engine) as opened:
+        yield opened
+
+
 @pytest.mark.parametrize("level", GradingLevel)
 async def test_a_tasks_services_answer_its_agent_and_its_tests_at_every_level(
     pool: SandboxPool, engine: DockerEngine, before: DockerInventory, level: GradingLevel
@@ -90,31 +109,66 @@ async def test_a_tasks_services_answer_its_agent_and_its_tests_at_every_level(
         assert (await grade_sandbox(session, task)).all_passed
 
 
-async def test_resources_of_a_pool_are_not_counted_among_those_of_others(
+KEEP = """cp /kept/given /kept/found
+until [ -e /kept/asked ]; do sleep 0.05; done
+echo "$(cat /kept/asked)!" > /kept/answer
+exec sleep 1000"""
+KEEPER = TaskService("keeper", command=("/.sbx/busybox", "sh", "-c", KEEP), volumes=(SharedFolder("kept", "/kept"),))
+READER = TaskService(
+    "reader",
+    command=("/.sbx/busybox", "httpd", "-f", "-p", "8000", "-h", "/read"),
+    volumes=(SharedFolder("kept", "/read", read_only=True),),
+)
+SHARING = Task(
+    id="sharing",
+    instruction="",
+    services=(KEEPER, READER),
+    volumes=(SharedFolder("kept", "/data"), SharedFolder("kept", "/fixed", read_only=True)),
+    artifacts=("/data",),
+    run_tests="""#!/bin/bash
+echo short test summary info
+[ "$(echo $(cat /data/found /data/answer))" = "given hello!" ] && echo PASSED shared
+""",
+)
+
+
+@pytest.mark.parametrize(
+    "level",
+    [pytest.param(each, marks=() if each is GradingLevel.LIVE else pytest.mark.slow) for each in GradingLevel],
+)
+async def test_what_a_service_and_the_agent_write_to_a_shared_volume_they_and_the_tests_see(
+    pool: SandboxPool, engine: DockerEngine, before: DockerInventory, level: GradingLevel
+):
+    """It has at first what the agent's image has there, although services start before the agent."""
+    build = ImageBuild({
+        "Dockerfile": f"FROM {pool.host.base_image}\nRUN mkdir /data; echo given > /data/given\n".encode()
+    })  # fmt: skip
+    task = dataclasses.replace(SHARING, build=build, grading=level)
+    async with pool.acquire(task) as session:
+        assert len((await engine.inventory()).volumes - before.volumes) == 1
+        wait = "echo hello > /data/asked; until [ -s /data/answer ]; do sleep 0.05; done; cat /fixed/answer"
+        assert (await session.run(wait, S)).output == "hello!\n"
+        assert (await session.run(ASK_WEB.replace("web", "reader").replace("hostname", "asked"), S)).output == "hello\n"
+        assert (await session.run("touch /fixed/x; echo $?", S)).output.endswith("Read-only file system\n1\n")
+        graded = await grade_sandbox(session, task)
+        assert graded.all_passed, graded.log
+
+
+async def test_everything_of_a_session_carries_the_label_by_which_leaks_are_found(
     pool: SandboxPool, engine: DockerEngine, before: DockerInventory
 ):
-    async with pool.acquire(TASK):
-        elsewhere = await inventory_without_labels(engine, {POOL_LABEL: pool.settings.name})
-        own = (await engine.inventory()).new_since(elsewhere)
-    assert len(own.networks) == 1
-    assert len(own.containers) >= 1 + len(TASK.services)
-    assert not elsewhere.networks - before.networks
-
-
-async def test_resources_of_a_concurrent_run_are_not_counted_as_leaks(pool: SandboxPool, engine: DockerEngine):
-    """Otherwise each of two concurrent runs would fail because of the other."""
+    """Otherwise what a run leaves would be taken for somebody else's."""
     run = pool.settings.run_id
-    async with pool.acquire(TASK):
-        containers = {each.id for each in await engine.containers() if each.labels.get(RUN_LABEL) == run}
-        networks = {each.id for each in await list_networks(engine, {RUN_LABEL: run})}
-        seen_by_another = await inventory_of_others(engine, RUN_LABEL, "another")
-        seen_by_itself = await inventory_of_others(engine, RUN_LABEL, run)
-    assert containers
-    assert networks
-    assert containers <= seen_by_another.containers
-    assert networks <= seen_by_another.networks
-    assert not containers & seen_by_itself.containers
-    assert not networks & seen_by_itself.networks
+    async with pool.acquire(SHARING):
+        own = await inventory_where(engine, lambda labels: labels.get(RUN_LABEL) == run)
+        of_strangers = await inventory_of_strangers(engine)
+        new = (await engine.inventory()).new_since(before)
+    assert len(own.containers) >= 1 + len(SHARING.services)
+    assert new.networks & own.networks
+    assert new.volumes & own.volumes
+    assert not new.networks & of_strangers.networks
+    assert not new.volumes & own.volumes & of_strangers.volumes
+    assert not own.containers & of_strangers.containers
 
 
 @pytest.mark.slow
@@ -197,21 +251,29 @@ async def test_a_session_with_services_never_comes_from_the_warm_pool_nor_goes_t
             assert warm.statistics().warm_hits == 1
 
 
-async def test_an_agent_behind_the_proxy_reaches_only_the_hosts_that_its_task_lists(
-    pool: SandboxPool, before: DockerInventory
+async def test_an_agent_behind_the_proxy_reaches_only_the_hosts_that_its_task_or_the_operator_lists(
+    proxied: SandboxPool, site: str, monkeypatch: pytest.MonkeyPatch
 ):
-    async with answering(b"let through") as address:
-        listed = dataclasses.replace(TASK, network=TaskNetwork(agent=PROXY, allowed_hosts=(address,)))
-        other = dataclasses.replace(TASK, services=(), network=TaskNetwork(agent=PROXY))
-        async with pool.acquire(listed) as one, pool.acquire(other) as two:
-            assert "let through" in (await one.run(through_proxy(f"http://{address}/"), S)).output
-            assert "403" in (await two.run(through_proxy(f"http://{address}/"), S)).output
-            assert f"http://{PROXY_HOST}:{PROXY_PORT}" in (await one.run("echo $http_proxy", S)).output
-            assert ",web" in (await one.run("echo $no_proxy", S)).output
-            assert (await one.run(ASK_WEB, S)).output.strip() == "web"
-            assert (statistics := pool.egress_proxy.statistics())
-            assert statistics.open == 2
-    assert (statistics := pool.egress_proxy.statistics())
+    loop = asyncio.get_running_loop()
+    resolve = loop.getaddrinfo
+
+    def fake_getaddrinfo(host: str, *given: Any, **options: Any) -> Awaitable[Any]:
+        return resolve("127.0.0.1" if host == OWN else host, *given, **options)
+
+    monkeypatch.setattr(loop, "getaddrinfo", fake_getaddrinfo)
+    listed = dataclasses.replace(TASK, network=TaskNetwork(agent=PROXY, allowed_hosts=(OWN,)))
+    other = dataclasses.replace(TASK, services=(), network=TaskNetwork(agent=PROXY))
+    async with proxied.acquire(listed) as one, proxied.acquire(other) as two:
+        for session in (one, two):
+            assert "let through" in (await session.run(through_proxy(f"http://{site}/"), S)).output
+        assert f"{OWN} leads to" in (await one.run(through_proxy(f"http://{OWN}/"), S)).output
+        assert f"{OWN}:80 is not among" in (await two.run(through_proxy(f"http://{OWN}/"), S)).output
+        assert f"http://{PROXY_HOST}:{PROXY_PORT}" in (await one.run("echo $http_proxy", S)).output
+        assert ",web" in (await one.run("echo $no_proxy", S)).output
+        assert (await one.run(ASK_WEB, S)).output.strip() == "web"
+        assert (statistics := proxied.egress_proxy.statistics())
+        assert statistics.open == 2
+    assert (statistics := proxied.egress_proxy.statistics())
     assert statistics.open == 0
 
 
@@ -224,29 +286,28 @@ async def _agent_sees(session: SandboxSession, url: str) -> str:
 @pytest.mark.parametrize("level", GradingLevel)
 @pytest.mark.parametrize(("agent", "verify"), [(NONE, PROXY), (PROXY, NONE), (PROXY, PROXY), (PROXY, FULL)])
 async def test_tests_have_their_own_network_and_the_agents_shell_goes_on(
-    pool: SandboxPool, before: DockerInventory, agent: NetworkMode, verify: NetworkMode, level: GradingLevel
+    proxied: SandboxPool, site: str, agent: NetworkMode, verify: NetworkMode, level: GradingLevel
 ):
-    async with answering(b"x") as address:
-        url = f"http://{address}/"
-        tests = f'[[ "$({through_proxy(url)} | head -n 1)" == *200* ]] && echo PASSED reached; true\n'
-        check = f'[[ -n $http_proxy ]] && echo PASSED told; echo "FAILED nothing"\n{tests}'
-        task = dataclasses.replace(
-            TASK,
-            services=(),
-            run_tests=f"#!/bin/bash\necho short test summary info\n{check}",
-            network=TaskNetwork(agent=agent, verify=verify, allowed_hosts=(address,)),
-            grading=level,
-        )
-        seen = {NONE: "", PROXY: "200"}[agent]
-        async with pool.acquire(task) as session:
-            await session.run("kept=yes", S)
-            assert await _agent_sees(session, url) == seen
-            graded = await grade_sandbox(session, task)
-            passed = {test.name for test in graded.tests if test.passed}
-            assert passed == (set() if verify is NONE else {"told", "reached"}), graded.log
-            assert await _agent_sees(session, url) == seen
-            if level is GradingLevel.SIBLING:
-                assert (await session.run("echo $kept", S)).output == "yes\n"
+    url = f"http://{site}/"
+    tests = f'[[ "$({through_proxy(url)} | head -n 1)" == *200* ]] && echo PASSED reached; true\n'
+    check = f'[[ -n $http_proxy ]] && echo PASSED told; echo "FAILED nothing"\n{tests}'
+    task = dataclasses.replace(
+        TASK,
+        services=(),
+        run_tests=f"#!/bin/bash\necho short test summary info\n{check}",
+        network=TaskNetwork(agent=agent, verify=verify),
+        grading=level,
+    )
+    seen = {NONE: "", PROXY: "200"}[agent]
+    async with proxied.acquire(task) as session:
+        await session.run("kept=yes", S)
+        assert await _agent_sees(session, url) == seen
+        graded = await grade_sandbox(session, task)
+        passed = {test.name for test in graded.tests if test.passed}
+        assert passed == (set() if verify is NONE else {"told", "reached"}), graded.log
+        assert await _agent_sees(session, url) == seen
+        if level is GradingLevel.SIBLING:
+            assert (await session.run("echo $kept", S)).output == "yes\n"
 
 
 async def test_an_agent_that_occupies_the_address_of_the_proxy_is_blamed_for_the_failure(pool: SandboxPool):

@@ -1,6 +1,8 @@
 """If these fail, a sandbox behaves differently at Daytona than at other providers.
 
-Daytona is a fake: its SDK's names, over plain containers without a PID 1 or a toolchain of ours.
+Daytona is a fake: a server on loopback that speaks its published API, with the types of its client packages, over plain
+containers without a PID 1 or a toolchain of ours. Its official SDK is the client, where pip can get it; else a fake of
+that, over the same containers.
 """
 
 from __future__ import annotations
@@ -8,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack
 from dataclasses import replace
 
 import pytest
@@ -18,10 +21,12 @@ from sandbox.errors import SandboxLost, SandboxStartError, SandboxVanished
 from sandbox.grading.isolation.decision import Isolation
 from sandbox.host_record import SandboxHost
 from sandbox.providers.daytona.provider import DaytonaProvider, daytona_provider
+from sandbox.providers.daytona.sdk import DaytonaSdk
 from sandbox.providers.interface import Sandbox, open_sandbox
 from sandbox.tasks.task import Task
-from tests.support.fakes.fake_daytona import CreateSandboxFromImageParams, FakeSdk
+from tests.support.fakes.fake_daytona import FakeSdk
 from tests.support.sandbox.daytona_containers import DaytonaContainer
+from tests.support.sandbox.daytona_package import daytona_package
 from tests.support.sandbox.provider_cases import CASES, TASK, S
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
@@ -30,12 +35,25 @@ LABELS = {"longshore.test": f"daytona-{os.getpid()}"}
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def provider(docker_engine: SandboxHost) -> AsyncGenerator[DaytonaProvider]:
-    async with DockerEngine(docker_engine.docker_url) as engine:
+    async with AsyncExitStack() as stack:
+        engine = await stack.enter_async_context(DockerEngine(docker_engine.docker_url))
+        package = stack.enter_context(daytona_package(docker_engine.home))
 
-        async def make(params: CreateSandboxFromImageParams) -> DaytonaContainer:
-            return await DaytonaContainer.start(engine, params.image, LABELS, network=not params.network_block_all)
+        async def make(*, network_block_all: bool | None) -> DaytonaContainer:
+            return await DaytonaContainer.start(engine, docker_engine.base_image, LABELS, network=not network_block_all)
 
-        async with daytona_provider({"image": docker_engine.base_image}, FakeSdk(make)) as opened:
+        if package is None:
+            sdk: DaytonaSdk = FakeSdk(lambda params: make(network_block_all=params.network_block_all))
+            options = {}
+        else:
+            from tests.support.fakes.fake_daytona_server import KEY, serve_daytona
+
+            server = await stack.enter_async_context(
+                serve_daytona(lambda asked: make(network_block_all=asked.network_block_all))
+            )
+            stack.enter_context(pytest.MonkeyPatch.context()).setenv("DAYTONA_API_KEY", KEY)
+            sdk, options = package, {"api_url": f"{server.url}/api"}
+        async with daytona_provider({"image": docker_engine.base_image, **options}, sdk) as opened:
             yield opened
         async with asyncio.timeout(60):
             while await engine.containers(LABELS):  # noqa: ASYNC110  the daemon removes them in its own time
@@ -119,6 +137,27 @@ async def test_a_sandbox_survives_an_agent_that_kills_all_processes(provider: Da
         assert (await fresh.grade()).pass_ratio == 0.5
 
 
+async def test_a_shell_keeps_what_an_agent_types_as_far_as_a_loop_in_it_can(sandbox: Sandbox):
+    """docs/sandboxes.md has the commands for which it is not what a terminal's is."""
+    for commands, output in (
+        (["U=bob PWD=hunter2; echo $U", "cd /tmp; pwd"], "bob\n/tmp\n"),
+        (["read -r U PWD <<< 'a b'; echo $U", "unset PWD", "pwd"], "a\n/tmp\n"),
+        (["! true", "if [ $? -eq 0 ]; then echo FOUND; else echo MISSING; fi"], "MISSING\n"),
+        (["false", "trap 'echo error' ERR", "echo $?", "trap - ERR"], "0\n"),
+        (["printf() { echo own; }", "printf x", "unset -f printf"], "own\n"),
+        (["read() { :; }", "eval() { :; }", "export() { :; }", "echo hi", "unset -f read eval export"], "hi\n"),
+        (["exec 3< /etc/passwd", "head -c 4 <&3", "exec 3<&-"], "root"),
+        (["IFS=12 LC_ALL=C", "set -u; shopt -s extdebug", "echo hi", "set +u; shopt -u extdebug; unset IFS"], "hi\n"),
+        (["(ulimit -n 64; ulimit -n)", "PROMPT_COMMAND='echo p'", "echo hi"], "64\nhi\n"),
+        (["set -x", "echo hi", "{ set +x; } 2> /dev/null"], "+ builtin eval 'echo hi'\n++ echo hi\nhi\n"),
+    ):
+        assert "".join([(await sandbox.run(command, S)).output for command in commands]).startswith(output), commands
+    assert (await sandbox.run("break; echo after", S)).shell_restarted
+    assert (await sandbox.run("set -n", 0.5)).shell_restarted
+    assert (await sandbox.run("builtin() { :; }", 0.5)).shell_restarted
+    assert (await sandbox.run("echo alive", S)).output == "alive\n"
+
+
 async def test_seta_sessions_run_in_the_background_and_accept_input(provider: DaytonaProvider):
     async with open_sandbox(provider, TASK) as fresh:
         begun = await fresh.call_tool(
@@ -130,7 +169,7 @@ async def test_seta_sessions_run_in_the_background_and_accept_input(provider: Da
         assert "terminated" in (await fresh.call_tool("shell_kill_process", {"id": "p"})).text
         done = await fresh.call_tool("shell_exec", {"id": "p", "command": "cd /tmp; pwd"})
         assert (done.text.splitlines()[0], done.exit_code) == ("/tmp", 0)
-        assert (await fresh.call_tool("shell_exec", {"id": "p", "command": "pwd"})).text == "/tmp"
+        assert (await fresh.call_tool("shell_exec", {"id": "p", "command": "pwd"})).text == "/tmp\n"
         wrote = {"content": "x", "file_path": "note"}
         await fresh.call_tool("shell_write_content_to_file", wrote)
         assert await fresh.read_file("/app/note") == b"x"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack
 
 import pytest
 import pytest_asyncio
@@ -12,38 +11,22 @@ import pytest_asyncio
 from sandbox.docker.network.proxy_address import PROXY_HOST, PROXY_PORT
 from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxStartError
 from sandbox.host_record import SandboxHost
-from sandbox.http.auth import Access
 from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
-from sandbox.providers.interface import LocalProvider, Sandbox, SandboxProvider, open_sandbox
-from sandbox.providers.remote import RemotePool
-from sandbox.router.app import create_app
-from sandbox.router.pool_servers import RoutedPoolServers
+from sandbox.providers.interface import Sandbox, SandboxProvider, open_sandbox
 from sandbox.tasks.task import NetworkMode, Task, TaskNetwork, TaskService
-from tests.support.network.http_servers import pool_server, serving
+from tests.support.network.http_servers import provider_of_pool
 from tests.support.sandbox.provider_cases import CASES, TASK, S
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="module")]
 
 
 @pytest_asyncio.fixture(
-    scope="module", loop_scope="module", params=["library", pytest.param("server", marks=pytest.mark.slow), "router"]
+    scope="module", loop_scope="module", params=["local", pytest.param("server", marks=pytest.mark.slow), "router"]
 )
-async def provider(
-    request: pytest.FixtureRequest, docker_engine: SandboxHost, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncGenerator[SandboxProvider]:
+async def provider(request: pytest.FixtureRequest, docker_engine: SandboxHost) -> AsyncGenerator[SandboxProvider]:
     settings = PoolSettings(f"conform-{request.param}-{os.getpid()}", "test", 4)
-    async with AsyncExitStack() as stack:
-        pool = await stack.enter_async_context(SandboxPool(settings, docker_engine))
-        if request.param == "library":
-            yield LocalProvider(pool)
-            return
-        state = tmp_path_factory.mktemp("state")
-        url, _ = await stack.enter_async_context(pool_server(LocalProvider(pool), state))
-        if request.param == "router":
-            url = await stack.enter_async_context(
-                serving(create_app(lambda: RoutedPoolServers((url,), "", 600.0), Access("127.0.0.1")))
-            )
-        yield await stack.enter_async_context(RemotePool(url, acquire_s=60.0))
+    async with SandboxPool(settings, docker_engine) as pool, provider_of_pool(pool, request.param) as provider:
+        yield provider
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

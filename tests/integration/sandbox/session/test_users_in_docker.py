@@ -13,6 +13,7 @@ from sandbox.host_record import SandboxHost
 from sandbox.pool.sandbox_pool import SandboxPool
 from sandbox.session.sandbox_session import SandboxSession
 from sandbox.tasks.task import GradingLevel, ImageBuild, NetworkMode, Task, TaskNetwork
+from sandbox.tools import ToolContext, call_tool
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
 S = 60.0
@@ -77,6 +78,17 @@ async def test_the_image_names_the_user_unless_the_task_does(pool: SandboxPool, 
         assert (await session.run("whoami", S)).output == "root\n"
     async with pool.acquire(replace(of_image, env={"HOME": "/srv"})) as session:
         assert (await session.run("echo $HOME", S)).output == "/srv\n"
+
+
+@pytest.mark.parametrize(
+    ("user", "env", "home"), [("bob", {}, "/home/bob"), ("root", {}, "/root"), ("bob", {"HOME": "/app/h"}, "/app/h")]
+)
+async def test_the_agent_writes_to_its_home(pool: SandboxPool, task: Task, user: str, env: dict[str, str], home: str):
+    async with pool.acquire(replace(task, agent_user=user, env=env)) as session:
+        arguments = {"file_path": "~/notes.txt", "content": "x"}
+        done = await call_tool(ToolContext(session, S), "shell_write_content_to_file", arguments)
+        assert done.text.startswith("Content written to")
+        assert (await session.run("stat -c '%U %n' ~/notes.txt", S)).output == f"{user} {home}/notes.txt\n"
 
 
 async def test_files_are_read_and_written_as_the_agent(pool: SandboxPool, task: Task):

@@ -12,6 +12,7 @@ from sandbox.host_record import SandboxHost
 from tools.harness_comparison.cases import HARBOR_CASES, TERMINAL_BENCH_CASES
 from tools.harness_comparison.comparison import compare
 from tools.harness_comparison.harnesses import Harbor, TerminalBench
+from tools.harness_comparison.step_cases import STEP_CASES
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.timeout(3600)]
 
@@ -32,7 +33,7 @@ def install(package: str, folder: Path) -> Path:
 
 def test_rewards_of_harbor_s_tasks_are_those_of_harbor(docker_engine: SandboxHost, tmp_path: Path) -> None:
     harbor = Harbor(install("harbor==0.26.0", tmp_path / "venv") / "harbor")
-    compared = compare(HARBOR_CASES, harbor, tmp_path / "comparison")
+    compared = compare((*HARBOR_CASES, *STEP_CASES), harbor, tmp_path / "comparison")
     assert [each for each in compared if not each.is_expected] == []
 
 

@@ -36,17 +36,18 @@ class ToolCaller:
         async with asyncio.timeout(60):
             while what not in output:
                 output += await self(name, **arguments)
+                await asyncio.sleep(0.01)
         return output
 
 
 async def test_a_named_session_keeps_its_state_and_two_names_are_two_shells(pool: SandboxPool):
     async with pool.acquire(TASK) as session:
         agent = ToolCaller(session)
-        assert await agent("shell_exec", id="a", command="cd /usr; X=1") == "(no output)"
-        assert await agent("shell_exec", id="b", command="pwd; echo ${X-none}; Y=2") == "/app\nnone"
-        assert await agent("shell_exec", id="a", command="pwd; echo $X ${Y-none}") == "/usr\n1 none"
+        assert await agent("shell_exec", id="a", command="cd /usr; X=1") == ""
+        assert await agent("shell_exec", id="b", command="pwd; echo ${X-none}; Y=2") == "/app\nnone\n"
+        assert await agent("shell_exec", id="a", command="pwd; echo $X ${Y-none}") == "/usr\n1 none\n"
         assert await agent("shell_exec", id=1, command="exit 3") == (
-            "The shell was restarted in the same directory; variables are lost."
+            "exit\nThe shell was restarted in the same directory; variables are lost."
         )
 
 
@@ -61,13 +62,42 @@ async def test_a_command_beyond_the_limit_becomes_a_session_and_loses_no_byte(po
             "  - shell_view('long') - get current output\n"
             "  - shell_wait('long', wait_seconds=10) - wait for completion\n"
             "  - shell_kill_process('long') - terminate\n\n"
-            "[Partial output so far]:\nbefore"
+            "[Partial output so far]:\nbefore\n"
         )
-        assert await agent("shell_view", id="long") == "[No new output]"
+        assert await agent("shell_view", id="long") == ""
         assert "still runs a command" in await agent("shell_exec", id="long", command="true")
-        assert await agent("shell_exec", id="other", command="echo > go; echo sent") == "sent"
-        assert (await agent("shell_wait", id="long", wait_seconds=3600)).startswith("after\n")
-        assert await agent("shell_view", id="long") == "[No new output]\n[completed]"
+        assert await agent("shell_exec", id="other", command="echo > go; echo sent") == "sent\n"
+        views = await agent.until(
+            "[completed]", "shell_view", id="long"
+        )  # the newline is between two of them, or in one
+        assert views.removeprefix("after").removeprefix("\n") == (
+            "exit\nThe shell was restarted in the same directory; variables are lost.\n[completed]"
+        )
+        assert views.startswith("after")
+        assert await agent("shell_wait", id="long") == (
+            "Session is no longer running. Use shell_view to get final output."
+        )
+        assert await agent("shell_view", id="long") == "\n[completed]"
+        await agent("shell_exec", id="long", command="echo waited; read < go")
+        assert await agent("shell_wait", id="long", wait_seconds=0.1) == ""
+
+
+async def test_a_session_is_one_whose_command_was_left_to_run(pool: SandboxPool):
+    """In SETA a command that ends within the limit leaves no session, and one that was not begun with block=false has
+    no input."""
+    async with pool.acquire(TASK) as session:
+        agent = ToolCaller(session)
+        assert await agent("shell_exec", id="a", command="printf 'one\\rtwo\\033[1m\\n'") == "one\ntwo\n"
+        for tool in ("shell_view", "shell_wait"):
+            assert await agent(tool, id="a") == "Error: No session 'a'."
+        await ToolCaller(session, limit_s=0.1)("shell_exec", id="a", command="sleep 2007")
+        assert await agent("shell_view", id="a") == ""
+        assert await agent("shell_write_to_process", id="a", command="x") == (
+            "Error writing to session 'a': it has no input; start its command with block=false to write to it."
+        )
+        started = await agent("shell_exec", id="b", command="echo done", block=False)
+        ended = await agent.until("[completed]", "shell_view", id="b")
+        assert started + ended == "Session 'b' started.\n\n[Initial Output]:\ndone\n\n[completed]"
 
 
 async def test_unread_output_comes_first_in_the_next_answer(pool: SandboxPool):
@@ -79,7 +109,7 @@ async def test_unread_output_comes_first_in_the_next_answer(pool: SandboxPool):
             while "unseen" not in (output := await agent("shell_exec", id="a", command="echo seen")):
                 assert "still runs" in output
                 await asyncio.sleep(0.01)
-        assert output == "unseen\nseen"
+        assert output == "unseen\nseen\n"
 
 
 async def test_killing_a_session_kills_its_background_processes_and_no_other_session(pool: SandboxPool):
@@ -89,9 +119,10 @@ async def test_killing_a_session_kills_its_background_processes_and_no_other_ses
         await agent("shell_exec", id="keep", command="sleep 2001")
         await agent("shell_exec", id="job", command="(sleep 2002 & sleep 2003) | cat; setsid sleep 2004")
         await agent("shell_exec", id="tty", command="sleep 2005 & sleep 2006", block=False)
-        assert await agent("shell_kill_process", id="job") == "Process in session 'job' has been terminated."
-        assert await agent("shell_kill_process", id="tty") == "Process in session 'tty' has been terminated."
-        assert await agent("shell_kill_process", id="tty") == "Session 'tty' is not running."
+        assert await agent("shell_kill_process", id="job") == "Session 'job' terminated."
+        assert await agent("shell_kill_process", id="tty") == "Session 'tty' terminated."
+        assert await agent("shell_kill_process", id="tty") == "Error: No active session 'tty'."
+        assert await agent("shell_view", id="tty") == "Error: No session 'tty'."
         processes = (await session.open_shell().run("pgrep -a sleep | cut -d' ' -f2-", S)).output.split("\n")
         assert "sleep 2001" in processes
         assert not {"sleep 2002", "sleep 2003", "sleep 2005", "sleep 2006"} & set(processes)
@@ -109,12 +140,10 @@ async def test_a_script_is_over_when_it_has_ended_and_not_before(pool: SandboxPo
         )
         started = await agent("shell_exec", id="s", command="bash s.sh", block=False)
         assert started == "Session 's' started.\n\n[Initial Output]:\n"
-        assert await agent("shell_view", id="s") == "[No new output]"
+        assert await agent("shell_view", id="s") == ""
         output = await agent("shell_write_to_process", id="s", command="hello")
-        output += (
-            "" if "[completed]" in output else await agent.until("[completed]", "shell_wait", id="s", wait_seconds=1)
-        )
-        assert output == "hello\ngot:hello\n[completed]"
+        output += await agent.until("[completed]", "shell_view", id="s")
+        assert output == "hello\ngot:hello\n\n[completed]"
 
 
 async def test_a_repl_answers_line_by_line(pool: SandboxPool):
@@ -122,8 +151,9 @@ async def test_a_repl_answers_line_by_line(pool: SandboxPool):
         agent = ToolCaller(session)
         await agent("shell_exec", id="py", command="python3 -q", block=False)
         assert "4711" in await agent.until("4711", "shell_write_to_process", id="py", command="print(4000 + 711)")
-        assert "[completed]" in await agent.until("[completed]", "shell_write_to_process", id="py", command="exit()")
-        assert "is not running" in await agent("shell_write_to_process", id="py", command="1")
+        assert "[completed]" not in await agent("shell_write_to_process", id="py", command="exit()")
+        await agent.until("[completed]", "shell_view", id="py")
+        assert await agent("shell_write_to_process", id="py", command="1") == "Error: No active session 'py'."
 
 
 def descriptors() -> set[Path]:
@@ -138,7 +168,7 @@ async def test_a_hundred_sessions_leave_no_descriptor_and_no_shell(pool: Sandbox
         await agent("shell_exec", id="first", command="true", block=False)
         before = descriptors()
         for number in range(100):
-            assert await agent("shell_exec", id=f"n{number}", command=f"echo {number}") == str(number)
+            assert await agent("shell_exec", id=f"n{number}", command=f"echo {number}") == f"{number}\n"
             if number % 5 == 0:
                 await agent("shell_exec", id=f"t{number}", command="true", block=False)
         assert len(descriptors() - before) < 10
@@ -152,7 +182,7 @@ async def test_polling_an_open_session_makes_no_call_to_the_daemon(pool: Sandbox
         agent, request_paths = ToolCaller(session, 0.2), list[str]()
         on_docker_request(pool.engine, request_paths.append)
         await agent("shell_exec", id="a", command="for i in 1 2 3 4 5 6 7 8 9; do echo $i; sleep 0.1; done")
-        await agent.until("[completed]", "shell_wait", id="a", wait_seconds=0.2)
+        await agent.until("no longer running", "shell_wait", id="a", wait_seconds=0.2)
         calls = [each for each in request_paths if session.container in each and not each.endswith("/json")]
         assert not calls
         assert len(request_paths) <= 2, "the disk watch looks once where a new sandbox writes"
@@ -164,7 +194,7 @@ async def test_a_long_output_is_cut_and_whole_in_the_sandbox(pool: SandboxPool):
         for block in (True, False):
             output = await agent("shell_exec", id="o", command="seq 1 5000", block=block)
             body = output.split("[Initial Output]:\n")[-1]
-            if not block and "[completed]" not in output:  # a terminal shows it bit by bit
+            if not block:  # a terminal shows it bit by bit
                 body += await agent.until("[completed]", "shell_view", id="o")
             path = body.split("Full output saved at: ")[1].split("]")[0]
             assert path.startswith("/tmp/full_output_o_")
@@ -172,8 +202,7 @@ async def test_a_long_output_is_cut_and_whole_in_the_sandbox(pool: SandboxPool):
             assert whole == "".join(f"{n}\n" for n in range(1, 5001))
             if block:
                 assert (
-                    output
-                    == f"{whole[:500]}\n... [Output truncated. Full output saved at: {path}] ...\n{whole[:-1][-500:]}"
+                    output == f"{whole[:500]}\n... [Output truncated. Full output saved at: {path}] ...\n{whole[-500:]}"
                 )
 
 
@@ -184,12 +213,12 @@ async def test_a_long_output_is_cut_and_whole_in_the_sandbox(pool: SandboxPool):
         ("shell_exec", {"id": "a", "command": " "}, "argument 'command' is empty"),
         ("shell_exec", {"id": "a", "command": "a\0b"}, "no NUL"),
         ("shell_exec", {"id": "a", "command": "true", "block": "maybe"}, "'block' must be true or false"),
-        ("shell_exec", {"id": "a", "command": "x" * (1 << 21)}, "at most 1 MiB"),
-        ("shell_view", {"id": "nobody"}, "no session 'nobody'"),
-        ("shell_wait", {"id": "nobody", "wait_seconds": 1}, "no session 'nobody'"),
+        ("shell_exec", {"id": "a", "command": "x" * (1 << 21)}, "at most 1,047,552 bytes"),
+        ("shell_view", {"id": "nobody"}, "No session 'nobody'"),
+        ("shell_wait", {"id": "nobody", "wait_seconds": 1}, "No session 'nobody'"),
         ("shell_wait", {"id": ["x"]}, "argument 'id' must be a string"),
-        ("shell_write_to_process", {"id": "nobody", "command": "x"}, "no session 'nobody'"),
-        ("shell_kill_process", {"id": "nobody"}, "no session 'nobody'"),
+        ("shell_write_to_process", {"id": "nobody", "command": "x"}, "No active session 'nobody'"),
+        ("shell_kill_process", {"id": "nobody"}, "No active session 'nobody'"),
         ("shell_write_content_to_file", {"content": "x", "file_path": "/proc/self/mem"}, "not permitted"),
         ("shell_write_content_to_file", {"content": "x", "file_path": "/app"}, "Is a directory"),
         ("shell_write_content_to_file", {"content": "x", "file_path": "/dev/zero"}, "Invalid argument"),
@@ -200,7 +229,7 @@ async def test_a_long_output_is_cut_and_whole_in_the_sandbox(pool: SandboxPool):
 async def test_a_wrong_call_is_answered_in_words(pool: SandboxPool, name: str, arguments: dict[str, object], says: str):
     async with pool.acquire(TASK) as session:
         output = await ToolCaller(session)(name, **arguments)
-        assert output.startswith("Error: ")
+        assert output.startswith("Error")
         assert says in output
 
 
@@ -248,11 +277,12 @@ async def test_keystrokes_may_be_longer_than_any_command_line(pool: SandboxPool)
 
 async def test_an_agent_with_one_tool_reads_errors_as_text(pool: SandboxPool):
     async with pool.acquire(TASK) as session:
-        agent = ToolCaller(session, 0.3, SHELL_ONLY)
+        agent = ToolCaller(session, tools=SHELL_ONLY)
         assert await agent("shell_exec", id="1", command="echo hi; exit 4") == (
-            "hi\nExit code: 4\nThe shell was restarted in the same directory; variables are lost."
+            "hi\nexit\nExit code: 4\nThe shell was restarted in the same directory; variables are lost."
         )
-        assert "timed out after 0.3 s" in await agent("shell_exec", command="sleep 9")
+        hasty = ToolCaller(session, 0.3, SHELL_ONLY)
+        assert "timed out after 0.3 s" in await hasty("shell_exec", command="sleep 99")
         long = await agent("shell_exec", command="seq 1 1000")
         assert long.startswith("1\n2\n")
         assert long.endswith("\n1000")

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tree_sitter import Language, Parser
 
+from actors.agents import bash_block
 from actors.agents.agent import ActionOutcome, Agent, AgentToolCall, MalformedAction, ParsedReply
 from actors.agents.bash_block import SUBMIT, BashBlockAgent
 from actors.agents.code_interpreter import CodeInterpreterAgent
@@ -117,6 +119,11 @@ def test_the_bash_block_is_the_command_and_other_blocks_are_ignored() -> None:
     assert action(BASH, reply) == AgentToolCall("shell_exec", {"command": "cat <<'E'\n a\tb \nE"})
 
 
+def test_lines_of_a_bash_block_end_as_a_shells_do() -> None:
+    reply = "So:\r\n```bash\r\ncd /usr\r\ncat <<E\r\n```\r\nE\r\n```\r\n"
+    assert action(BASH, reply) == AgentToolCall("shell_exec", {"command": "cd /usr\ncat <<E\n```\nE"})
+
+
 @pytest.mark.parametrize(
     ("reply", "why"),
     [
@@ -124,15 +131,92 @@ def test_the_bash_block_is_the_command_and_other_blocks_are_ignored() -> None:
         ("```sh\nls\n```", "no blocks"),
         ("```bash\nls\n```\n```bash\nrm x\n```", "2 blocks"),
         ("```bash\nls", "has no end"),
-        ("```bash\ncat > a.md <<'E'\n```python\nx\n```\nE\n```", "has no end"),
+        ("```bash\ncat > a.md <<'E'\n```python\nx\n```", "inside a command"),
+        ("```bash\ncat > a.md <<'E'\n```\nx\n```\n", "has no end"),
+        ("```bash\ngit commit -m 'See\n```\nls\n```\n'\n```", "inside a command"),
         (HERMES_LS, "no blocks"),
+        ("```bash\ncat > a <<EOF\nx\n```", "only EOF"),
+        ("```bash\ncat > a <<'A B' <<C\nx\nA B\n```", "no end"),
+        ("```bash\ncat > a <<EOF\nx\n  EOF\n```", "only EOF"),
+        ("```bash\necho $((1<<y))\ncat <<-\\E\n\tx\n```", "only E"),
+        ("```bash\ncat <<E\n```", "only E"),
     ],
 )
 def test_a_reply_without_exactly_one_bash_block_runs_nothing(reply: str, why: str) -> None:
     assert why in wrong(BASH, reply)
 
 
-@given(st.text(st.characters(exclude_characters="`", exclude_categories=["Cs"])))
+@pytest.mark.parametrize(
+    "command",
+    [
+        "cat > README.md <<'EOF'\n# Use\n```sh\nls\n```\nEOF\necho written",
+        "cat > a.md <<EOF\n```\nEOF",
+        *(f"cat > a.md <<{word}\n```\na\n```\n{word}\necho" for word in ("!", ":", "~", "EOF!", "EOF/x")),
+        *(
+            f"cat > a.md <<{word}\n```\na\n```\n{word}\necho"
+            for word in ("{EOF}", "*EOF*", "$EOF", "${E}", "a=b", "[?#]", "$")
+        ),
+        *(f"cat > a.md <<{word}\n```\na\n```\nE F\necho" for word in ("$'E F'", '$"E F"', "E$' F'")),
+        "cat <<-\"B C\"\n```\n\tB C\ncat <<'A'\n```\nA\necho",
+        *(f"cat <<{word}\n```\na\n```\nE O'F\necho" for word in ("E' 'O\"'F\"", '"E "O\\\'F')),
+        "diff <(cat <<A) <(cat <<'B')\n```\nA\n```\nB\necho",
+        "cat <<A - <<-B 3<<C >a.md\n```\nA\n```sh\n\tB\n```\nC\nls | wc",
+        'git commit -m "$(cat <<\'EOF\'\nsay "hi"\n```\nls\n```\nEOF\n)"',
+        "echo \"no <<EOF\" 'nor <<EOF' # nor <<EOF",
+        "cat <<<EOF",
+        "x=$((1<<y))\necho $x ${a[1<<y]}",
+        '((x <<= 2)); echo "<<A"',
+    ],
+)
+@pytest.mark.parametrize("after", ["", "\nIt prints\n```\nx\n```\n"])
+def test_a_block_in_a_here_document_is_part_of_the_command(command: str, after: str) -> None:
+    """Half of such a command would run, and its exit code be 0."""
+    reply = f"THOUGHT\n```bash\n{command}\n```{after}"
+    assert action(BASH, reply) == AgentToolCall("shell_exec", {"command": command})
+
+
+def test_a_block_with_more_backticks_may_contain_lines_of_three() -> None:
+    reply = "````bash\necho '\n```\n'\n````"
+    assert action(BASH, reply) == AgentToolCall("shell_exec", {"command": "echo '\n```\n'"})
+
+
+@pytest.mark.parametrize(
+    "piece", ["```\n", "```bash\n```\n", "<<A ", "cat <<A\n", "cat <<A <<B\n", "'", '"', "```bash\ncat <<A\n"]
+)
+def test_long_repetitive_blocks_are_parsed_in_linear_time(piece: str) -> None:
+    """A worker's loop, and all of its episodes, would stand still meanwhile."""
+    assert BASH.parse_reply("```bash\n" + piece * (100_000 // len(piece))).is_malformed
+
+
+def test_many_here_documents_are_read_in_linear_time() -> None:
+    begun = "".join(f"cat <<A{n}\n" for n in range(20_000))
+    assert "has no end" in wrong(BASH, f"```bash\n{begun[:2000]}```")
+    assert "cannot be checked" in wrong(BASH, f"```bash\n{begun}```")
+    assert "has no end" in wrong(BASH, f"```bash\n{begun * 2}")
+
+
+@pytest.mark.parametrize("piece", ["<<A ", "a|", "a=(", "<<-A;", "f()\n", "<<<"])
+@pytest.mark.parametrize("after", ["", "```\nx\n```\n"])
+def test_a_command_that_is_parsed_in_quadratic_time_is_refused_before(
+    piece: str, after: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seconds of a worker's loop, in which all of its episodes stand still."""
+    made: list[Parser] = []
+
+    def count_parser(language: Language) -> Parser:
+        made.append(Parser(language))
+        return made[-1]
+
+    monkeypatch.setattr(bash_block, "Parser", count_parser)
+    document = "cat <<'B'\n" + "f(x) | {y};\n" * 1000 + "B\n"
+    short, long = (f"```bash\n{document}{piece * times}\ncat <<C\n```\n{after}" for times in (100, 600))
+    assert "cannot be checked" not in wrong(BASH, short)
+    assert len(made) == 1
+    assert "cannot be checked" in wrong(BASH, long)
+    assert len(made) == 1
+
+
+@given(st.text(st.characters(exclude_characters="`\r", exclude_categories=["Cs"])))
 def test_a_command_without_backticks_is_run_as_written(command: str) -> None:
     assert action(BASH, f"THOUGHT\n```bash\n{command}\n```") == AgentToolCall("shell_exec", {"command": command})
 
@@ -185,6 +269,13 @@ def test_a_stop_action_ends_the_episode_and_keeps_its_answers(params: dict[str, 
     assert JSON.offered_tools == {}
 
 
+@pytest.mark.parametrize("params", [{"answer": "7"}, {"final": {"answer": "7"}}], ids=["bare", "final"])
+def test_a_stop_action_may_give_one_answer_as_a_text(params: dict[str, object]) -> None:
+    assert JSON.parse_reply(as_json("stop", **params)) == ParsedReply(
+        [AgentToolCall("answer", {"answer": "7"})], final=True
+    )
+
+
 @pytest.mark.parametrize(
     ("reply", "why"),
     [
@@ -215,6 +306,24 @@ def test_keystroke_entries_are_typed_in_order_and_the_last_screen_is_returned() 
     assert messages == [{"role": "user", "content": "screen 1"}]
 
 
+@pytest.mark.parametrize(
+    "before",
+    [
+        "I use ${HOME:-/root} and {x}.",
+        'Like {"a": 1}, {}, {"x"}:',
+        "awk '{print $1}' {",
+        '{"keystrokes": "not this"}',
+        'I say "task_complete": false, {"a", "b"}.',
+        'The settings are {"debug": True}.',
+        'DATABASES = {"default": {"ENGINE": env}}',
+        'Call {"name": <name>}, or jq {"a": .b} and {"x": [1, {"y": z}]}; {"a": 1, "a": 2}, {"b": NaN}:',
+    ],
+)
+def test_braces_before_the_object_are_text(before: str) -> None:
+    entry = {"keystrokes": "awk '{print}' a\n"}
+    assert action(KEYS, f"{before}\n{typed(entry)}\nThat {{is}} all.") == AgentToolCall("terminal_keystrokes", entry)
+
+
 def test_a_completion_flag_ends_the_episode_after_its_keystrokes() -> None:
     assert KEYS.parse_reply(typed({"keystrokes": "exit\n"}, complete=True)).final
     assert KEYS.parse_reply(typed(complete=True)) == ParsedReply([], final=True)
@@ -230,15 +339,47 @@ def test_a_keystroke_script_with_an_invalid_entry_is_not_typed_at_all() -> None:
 @pytest.mark.parametrize(
     ("reply", "why"),
     [
-        ("ls", "no JSON object"),
-        ("} {", "no JSON object"),
-        ("{'a': 1}", "not valid JSON"),
+        ("ls", "no valid JSON object"),
+        ("} {", "no valid JSON object"),
+        ("{'a': 1}", "no valid JSON object"),
+        ('{"a": 1}', "has none of commands, task_complete"),
+        ('{"commands": []} or {"commands": [{"keystrokes": "rm x"}]}', "2 objects"),
+        ('{"commands": [{"keystrokes": "ls"}', "not valid JSON"),
+        ('{"commands": [{"keystrokes": "ls", "duration": NaN}]}', "not valid JSON"),
+        (
+            '{"analysis": "write {"commands": [], "task_complete": true}", "commands": [], "task_complete": false}',
+            "not valid JSON",
+        ),
+        ('{"commands": [{"keystrokes": "ls"}], "next": {"task_complete": true}, }', "not valid JSON"),
+        ('{"plan": bad, "next": {"commands": [{"keystrokes": "rm"}]}}', "not valid JSON"),
+        (
+            '{"a": 1} is fine, {"commands": [...]} is the form: {"commands": [], "task_complete": true}',
+            "not valid JSON",
+        ),
+        (
+            '{"commands": [], "task_complete": true} at the end, now {"analysis": "it"s", "commands": []}',
+            "not valid JSON",
+        ),
+        ('{"analysis": "a", "example": {"commands": [], "task_complete": true}', "not valid JSON"),
+        ('{"analysis": "a", bad "example": {"commands": [], "task_complete": true}', "part of one"),
+        ('{"commands": [], "commands": [{"keystrokes": "rm"}]}', "given twice"),
+        ('{"a": {"commands": []}, "a": 1}, {"commands": [{"keystrokes": "rm"}]}', "part of one"),
+        ('{plan: bad, "next": {"commands": [{"keystrokes": "rm"}]}}', "part of one"),
+        ('{{"commands": [{"keystrokes": "rm"}]}}', "part of one"),
+        ("{'a': {\"task_complete\": true}, 'commands': [", "part of one"),
+        ("{'commands': [], 'task_complete': False}, later {\"task_complete\": true}", "part of one"),
         ('{"commands": {}}', "is not a list"),
         ('{"commands": [], "task_complete": "yes"}', "neither true nor false"),
     ],
 )
 def test_invalid_keystrokes_are_rejected_with_the_reason(reply: str, why: str) -> None:
+    """What is written inside of an invalid object is neither typed nor ends the episode."""
     assert why in wrong(KEYS, reply)
+
+
+@pytest.mark.parametrize("piece", ["{", '{"', '{"a":', '{"a":[', "{}", '{"a": 1}', '{"a": "', '{"\\"', "{ ", "}"])
+def test_long_repetitive_objects_are_parsed_in_linear_time(piece: str) -> None:
+    assert KEYS.parse_reply(piece * (400_000 // len(piece))).is_malformed
 
 
 # ---- Hermes calls, and Python ----
@@ -311,6 +452,7 @@ def test_published_prompts_never_change() -> None:
         for name in list_agent_prompts()
     } == {
         "bash-1": "b53dcba365626dd6",
+        "browser-1": "9d3d675003279aff",
         "code_interpreter-1": "41c515aa85bf4678",
         "json-1": "2defe58159b7f55f",
         "keystrokes-1": "49e93675efa7876b",

@@ -8,6 +8,7 @@ import errno
 import pickle
 import sqlite3
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -31,24 +32,33 @@ from protocol.journal import (
     TrajectoryArrival,
 )
 from protocol.processes.loopback import find_free_port
+from protocol.run_directory.lineage_log import LineageLog
 from protocol.run_directory.trajectory_export import read_export_index, read_exported_trajectory
 from protocol.stream import TrajectorySender, receiver
 from protocol.stream.zmq_sockets import SocketMonitor
 from protocol.trajectory import DropReason, GroupId, InfraFailure
+from protocol.usability import TrajectoryLimits
+from protocol.weights import NO_VERSION, LineageEntry, WeightVersion
 from tests.support.runs.trajectories import RUN, assert_equal, make_plan, make_trajectory
+from tests.support.stream_keys import RECEIVER_KEYS, SENDER_KEYS
 
 SOON_S = 30.0
 T = TypeVar("T")
 
 
-def make_spec(run_dir: Path, *, run_id: str = RUN, host: str = "127.0.0.1", **settings: int) -> BufferSpec:
+def make_spec(run_dir: Path, *, run_id: str = RUN, **settings: int) -> BufferSpec:
+    log = LineageLog(run_dir)
+    if not log.size():
+        log.append(LineageEntry(WeightVersion(0), 0, NO_VERSION))
     return BufferSpec(
         settings=BufferSettings(**({"max_trajectory_bytes": 10_000} | settings)),
         run_id=run_id,
         run_dir=run_dir,
         node="node-0",
-        host=host,
-        curve=None,
+        host="127.0.0.1",
+        unix_socket=None,
+        curve=RECEIVER_KEYS,
+        limits=TrajectoryLimits(vocabulary=30_000, longest_sequence=30_000),
         disk_floor_bytes=0,
         dynamic_sampling=True,
     )
@@ -58,7 +68,9 @@ def make_spec(run_dir: Path, *, run_id: str = RUN, host: str = "127.0.0.1", **se
 async def running(spec: BufferSpec) -> AsyncIterator[tuple[TrajectoryBuffer, TrajectorySender]]:
     buffer = TrajectoryBuffer(spec)
     try:
-        async with TrajectorySender(await buffer.start(), RUN, "worker-0", heartbeat_s=0.05) as sender:
+        async with TrajectorySender(
+            await buffer.start(), RUN, "worker-0", heartbeat_s=0.05, curve=SENDER_KEYS
+        ) as sender:
             yield buffer, sender
     finally:
         await buffer.stop()
@@ -75,7 +87,7 @@ async def fill(
     await buffer.open_group(make_plan(group, len(rewards)), b"after %d" % group)
     async with asyncio.TaskGroup() as sends:
         for sample, reward in enumerate(rewards):
-            sends.create_task(sender.send(make_trajectory(group, sample, reward=reward), SOON_S))
+            sends.create_task(sender.send(make_trajectory(group, sample, reward=reward, size=len(rewards)), SOON_S))
 
 
 def events(run_dir: Path) -> list[dict[str, object]]:
@@ -167,7 +179,7 @@ async def test_a_restarted_buffer_resumes_its_state_on_the_same_port(tmp_path: P
     spec = make_spec(tmp_path)
     first = TrajectoryBuffer(spec)
     endpoint = await first.start()
-    async with TrajectorySender(endpoint, RUN, "worker-0", heartbeat_s=0.05) as sender:
+    async with TrajectorySender(endpoint, RUN, "worker-0", heartbeat_s=0.05, curve=SENDER_KEYS) as sender:
         await fill(first, sender, 0)
         await first.open_group(make_plan(1), b"after 1")
         await sender.send(make_trajectory(1, 2), SOON_S)
@@ -191,7 +203,7 @@ async def test_a_restarted_buffer_resumes_its_state_on_the_same_port(tmp_path: P
 
 
 async def test_a_receiver_that_cannot_start_raises_an_error_instead_of_hanging(tmp_path: Path) -> None:
-    buffer = TrajectoryBuffer(make_spec(tmp_path, host="0.0.0.0"))  # noqa: S104  # this is what is refused
+    buffer = TrajectoryBuffer(replace(make_spec(tmp_path), curve=None))
     async with asyncio.timeout(SOON_S):
         for _ in range(2):
             with pytest.raises(UserError, match="keys"):

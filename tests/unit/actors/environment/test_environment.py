@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from actors.agents.hermes import HERMES
 from actors.engines.messages import EngineUnavailable
 from actors.environment.client import EnvironmentClient, EnvironmentLostError
 from actors.environment.episode import EpisodeInputs
@@ -323,7 +324,7 @@ def called(command: str) -> str:
 async def environments(url: str, engine: ScriptedEngine) -> AsyncGenerator[EnvironmentRunner]:
     provider = ProviderSpec(ENVIRONMENT, (url,))
     spec = worker_spec(agent=SETTINGS, acquire_timeout_s=30.0)
-    async with EnvironmentRunner(spec, provider, FakeTokenizer(), engine.generate) as opened:
+    async with EnvironmentRunner(spec, provider, FakeTokenizer(), engine.generate, HERMES) as opened:
         yield opened
 
 

@@ -137,7 +137,6 @@ async def test_thoughts_are_returned_only_if_requested(stream: bool) -> None:
         {"top_k": 5},
         {"temperature": 1.0},
         {"tools": [TOOL], "tool_choice": {"type": "any"}},
-        {"tools": [TOOL], "tool_choice": {"type": "auto", "disable_parallel_tool_use": True}},
         {"tools": [{"type": "web_search_20250305", "name": "web_search"}]},
         {"output_config": {"format": {"type": "json_schema", "schema": {}}}},
         {"extra_body": {"mcp_servers": []}},

@@ -163,7 +163,6 @@ async def test_parallel_requests_become_separate_segments_with_their_own_tokens(
         ({"temperature": 0.0}, "temperature"),
         ({"response_format": {"type": "json_object"}}, "response_format"),
         ({"tools": [TOOL], "tool_choice": "required"}, "tool_choice"),
-        ({"tools": [TOOL], "parallel_tool_calls": False}, "parallel_tool_calls"),
         ({"extra_body": {"min_p": 0.1}}, "min_p"),
         ({"extra_body": {"mirostat": 2}}, "mirostat"),
     ],

@@ -5,22 +5,26 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from actors.agents.call_format import CallFormat
+from actors.agents.hermes import HERMES
+from actors.agents.sglang_formats import call_format
 from actors.engines.messages import EngineUnavailable, GenerateReply, GenerateRequest, OnPartialReply, PartialReply
 from actors.engines.routing.router import Router
-from actors.gateway import anthropic_replies, openai_replies
-from actors.gateway.api_types import ApiCall, ResponseEncoder, ResponseMetadata
+from actors.gateway import anthropic_replies, openai_replies, responses_replies
+from actors.gateway.api_types import ApiCall, ReplyEncoder, ResponseMetadata
 from actors.gateway.chat_request import ChatRequest
 from actors.gateway.completion import (
     CompletionEndReason,
+    CompletionReading,
     GatewayCompletion,
     cut_at_stop,
-    parse_completion,
 )
 from actors.gateway.partial_completion import PartialCompletion
 from actors.tokens.reasoning import opens_reasoning
@@ -28,9 +32,18 @@ from tests.support.actors.engine_requests import make_request
 from tests.support.fakes.fake_policy import make_reply
 
 CALL = '<tool_call>\n{"name": "f", "arguments": {"a": "é"}}\n</tool_call>'
+DEEPSEEK, LLAMA = call_format("deepseekv31"), call_format("llama3")
+NATIVE_CALLS = [
+    '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{"a": "é"}<｜tool▁call▁end｜><｜tool▁calls▁end｜>',
+    '<|python_tag|>{"name": "f", "parameters": {"a": "é"}}',
+]
+FUNCTION = {"type": "function", "function": {"name": "f", "parameters": {}}}
+OTHER_MARKS = [*NATIVE_CALLS, "{", "<｜tool▁calls▁begin｜>"]
 MARKS = [CALL, "<think>", "</think>", "<tool_call>", "</tool_call>", "<thi", "nk>", "<too", "l_call>", "</", "<"]
 REPLIES = st.lists(
-    st.sampled_from([*MARKS, "a", "b", "ab", "STOP", "ST", " ", "\n", "\u3000", "é", "你好", "🙂", "\ufffd"])
+    st.sampled_from(
+        [*MARKS, *OTHER_MARKS, "a", "b", "ab", "STOP", "ST", " ", "\n", "\u3000", "é", "你好", "🙂", "\ufffd"]
+    )
     | st.text(max_size=4),
     max_size=14,
 ).map(lambda pieces: "".join(pieces).encode()) | st.binary(max_size=12)
@@ -53,8 +66,8 @@ class Bytes:
 
 def answered(sampled: Bytes, begun: PartialCompletion) -> GatewayCompletion:
     """The whole reply, as a session answers it."""
-    reply, text, stop = cut_at_stop(make_reply(sampled.ids, 1), begun.stops, sampled.text)
-    taken = parse_completion(text, opened=begun.starts_in_thinking, may_call=begun.may_call)
+    reply, text, stop = cut_at_stop(make_reply(sampled.ids, 1), begun.reading)
+    taken = begun.reading.parse(text)
     return GatewayCompletion(
         parsed=taken,
         end_reason=CompletionEndReason.TOOL_CALLS if taken.tool_calls else CompletionEndReason.END_OF_TURN,
@@ -66,20 +79,13 @@ def answered(sampled: Bytes, begun: PartialCompletion) -> GatewayCompletion:
 
 
 def streamed(
-    replies: ResponseEncoder, call: ApiCall, sampled: Bytes, begun: PartialCompletion, seen: Sequence[int]
+    replies: ReplyEncoder, call: ApiCall, sampled: Bytes, begun: PartialCompletion, seen: Sequence[int]
 ) -> tuple[bytes, bytes]:
     """All events, where so many tokens were seen on the way, and the reply that is not streamed."""
     events, answer = replies.stream_encoder(call, NAMED), answered(sampled, begun)
     body = b""
     for count in seen:
-        on_the_way = PartialCompletion(
-            prompt_tokens=begun.prompt_tokens,
-            text_of=sampled.text,
-            stops=begun.stops,
-            starts_in_thinking=begun.starts_in_thinking,
-            may_call=begun.may_call,
-            token_ids=sampled.ids[:count],
-        )
+        on_the_way = replace(begun, token_ids=sampled.ids[:count])
         body += events.encode_partial(on_the_way.parse(), begun.prompt_tokens)
     return body + events.encode_end(answer), replies.encode_reply(call, answer, NAMED)
 
@@ -145,11 +151,39 @@ def put_together_by_anthropic(body: bytes) -> dict[str, Any]:
     return message
 
 
+def put_together_by_responses(body: bytes) -> dict[str, Any]:
+    """The last event's response, whose items are those of the events before; each is over before the next begins."""
+    created, begun, *events, finished = events_in(body)
+    assert [created["type"], begun["type"], finished["type"]] == [
+        "response.created", "response.in_progress", "response.completed"
+    ]  # fmt: skip
+    assert [each["sequence_number"] for each in (*events, finished)] == list(range(2, len(events) + 3))
+    texts: list[str] = []
+    done: list[dict[str, Any]] = []
+    for event in events:
+        assert event["output_index"] == len(done)
+        match event["type"].rpartition(".")[2]:
+            case "added" if "item" in event:
+                texts.append("")
+            case "delta":
+                texts[-1] += event["delta"]
+            case "done" if "item" in event:
+                done.append(event["item"])
+            case _:
+                pass
+    assert texts == [item["content"][0]["text"] if "content" in item else item["arguments"] for item in done]
+    assert done == finished["response"]["output"]
+    return finished["response"]
+
+
 CUT = {"said": REPLIES, "cuts": st.lists(st.integers(0, 99)), "seen": st.lists(st.integers(0, 99)).map(sorted)}
 
 
+@pytest.mark.parametrize("calls", [HERMES, DEEPSEEK, LLAMA], ids=["hermes", "deepseekv31", "llama3"])
+@settings(deadline=None)
 @given(**CUT, stops=STOPS, opened=st.booleans(), may_call=st.booleans(), thoughts=st.booleans())
 def test_any_streamed_reply_equals_the_whole_reply_however_it_is_split(
+    calls: CallFormat,
     said: bytes,
     cuts: list[int],
     seen: list[int],
@@ -159,27 +193,24 @@ def test_any_streamed_reply_equals_the_whole_reply_however_it_is_split(
     thoughts: bool,
 ) -> None:
     spoken = Bytes(said, cuts)
-    begun = PartialCompletion(
-        prompt_tokens=9, text_of=spoken.text, stops=stops, starts_in_thinking=opened, may_call=may_call
+    reading = CompletionReading(
+        text_of=spoken.text, stops=stops, starts_in_thinking=opened, may_call=may_call, calls=calls, tools=[FUNCTION]
     )
+    begun = PartialCompletion(prompt_tokens=9, reading=reading)
     call = ApiCall(request=ChatRequest(messages=[]), stream=True, thoughts=thoughts)
     stream, whole = streamed(openai_replies, call, spoken, begun, seen)
     assert put_together_by_openai(stream) == whole_of_openai(whole)
     stream, whole = streamed(anthropic_replies, call, spoken, begun, seen)
     assert put_together_by_anthropic(stream) == json.loads(whole)
+    stream, whole = streamed(responses_replies, call, spoken, begun, seen)
+    assert put_together_by_responses(stream) == json.loads(whole)
 
 
 def told_after(text: str, *, stops: Sequence[str] = (), opened: bool = False, may_call: bool = True) -> tuple[str, str]:
     """Parse the reply received so far."""
     sampled = Bytes(text.encode(), ())
-    begun = PartialCompletion(
-        prompt_tokens=9,
-        text_of=sampled.text,
-        stops=stops,
-        starts_in_thinking=opened,
-        may_call=may_call,
-        token_ids=sampled.ids[:1],
-    )
+    reading = CompletionReading(text_of=sampled.text, stops=stops, starts_in_thinking=opened, may_call=may_call)
+    begun = PartialCompletion(prompt_tokens=9, reading=reading, token_ids=sampled.ids[:1])
     return begun.parse().thoughts, begun.parse().content
 
 
@@ -220,9 +251,8 @@ def test_a_thought_opened_by_the_prompt_is_a_thought_from_the_first_token() -> N
 
 def test_a_character_is_streamed_only_when_all_its_bytes_have_arrived() -> None:
     half = Bytes("né".encode(), [2])
-    begun = PartialCompletion(
-        prompt_tokens=9, text_of=half.text, stops=(), starts_in_thinking=False, may_call=False, token_ids=half.ids[:1]
-    )
+    reading = CompletionReading(text_of=half.text, stops=(), starts_in_thinking=False, may_call=False)
+    begun = PartialCompletion(prompt_tokens=9, reading=reading, token_ids=half.ids[:1])
     assert begun.parse().content == "n"
 
 

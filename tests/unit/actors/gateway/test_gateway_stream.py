@@ -13,10 +13,11 @@ import openai
 import pytest
 from anthropic.types import RawMessageStreamEvent
 from openai.types.chat import ChatCompletionChunk
+from openai.types.responses import ResponseStreamEvent
 
 from actors.engines.messages import EngineUnavailable, GenerateReply, GenerateRequest, OnPartialReply
 from actors.engines.routing.router import Router
-from actors.tokens.chat_format import ChatMessage
+from actors.tokens.chat_messages import ChatMessage
 from protocol.trajectory import Segment
 from tests.support.actors.gateways import GatewayClients, open_gateway
 from tests.support.fakes.fake_policy import FakeTokenizer, ids_of, make_reply, partial_reply
@@ -25,7 +26,8 @@ HELLO = [{"role": "user", "content": "hello"}]
 FUNCTION = {"name": "shell", "description": "Run."}
 CALL = '<tool_call>{"name": "shell", "arguments": {"command": "ls"}}</tool_call>'
 
-Stream = AsyncIterator[ChatCompletionChunk | RawMessageStreamEvent]
+Event = ChatCompletionChunk | RawMessageStreamEvent | ResponseStreamEvent
+Stream = AsyncIterator[Event]
 Asking = Callable[..., Awaitable[Stream]]
 
 
@@ -48,10 +50,19 @@ async def by_anthropic(
     )
 
 
-asked_by = pytest.mark.parametrize("ask", [by_openai, by_anthropic])
+async def by_responses(
+    made: GatewayClients, *, stream: bool = True, tools: bool = False, stop: str | None = None
+) -> Stream:
+    if stop:
+        pytest.skip("the API has no stop strings")
+    options = {"tools": [{"type": "function", **FUNCTION, "parameters": {}, "strict": False}]} if tools else {}
+    return await made.openai.responses.create(model="m", input=HELLO, stream=stream, **options)
 
 
-def text_of(event: ChatCompletionChunk | RawMessageStreamEvent) -> str:
+asked_by = pytest.mark.parametrize("ask", [by_openai, by_anthropic, by_responses])
+
+
+def text_of(event: Event) -> str:
     """Return an event's text: thoughts in brackets, calls by their arguments."""
     if isinstance(event, ChatCompletionChunk):
         if not event.choices:
@@ -60,6 +71,9 @@ def text_of(event: ChatCompletionChunk | RawMessageStreamEvent) -> str:
         thoughts = getattr(delta, "reasoning_content", None)
         arguments = [call.function.arguments for call in delta.tool_calls or () if call.function]
         return (f"[{thoughts}]" if thoughts else "") + (delta.content or "") + "".join(map(str, arguments))
+    if event.type.startswith("response."):
+        text = getattr(event, "delta", "")
+        return f"[{text}]" if event.type == "response.reasoning_text.delta" else text
     if event.type != "content_block_delta":
         return ""
     match event.delta.type:
@@ -224,7 +238,7 @@ async def test_an_engine_failure_before_the_first_output_is_a_503(ask: Asking) -
     assert failed.value.status_code == 503
 
 
-@asked_by
+@pytest.mark.parametrize("ask", [by_openai, by_anthropic])
 async def test_an_engine_failure_after_output_is_an_error_in_the_stream_and_not_recorded(ask: Asking) -> None:
     async with open_gateway(EngineUnavailable("gone for good")) as made:
         speaking(made, "one ")
@@ -239,7 +253,7 @@ async def test_an_engine_failure_after_output_is_an_error_in_the_stream_and_not_
         )
 
 
-@asked_by
+@pytest.mark.parametrize("ask", [by_openai, by_anthropic])
 async def test_a_session_that_ends_during_a_stream_sends_an_error_in_it(ask: Asking) -> None:
     async with open_gateway("one two\x01") as made:
         speaking(made, "one ")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,8 @@ from hypothesis import strategies as st
 
 from actors.rewards.composite import CompositeReward, apply_reward, open_reward
 from actors.rewards.episode_result import EpisodeResult, EpisodeTranscript, ModelTurn, ToolCallRecord, make_call_record
-from actors.rewards.judge import JudgeScores, VoteFailure
+from actors.rewards.judge import JudgeScores
+from actors.rewards.judge_models import VoteFailure
 from actors.rewards.registry import find_outcome_reward
 from actors.rewards.settings import (
     JudgeSettings,
@@ -28,7 +30,17 @@ from actors.rewards.shaping import attach_turn_rewards, cap_turn_rewards, discou
 from learner.data.batch import read_batch
 from protocol.codec import pack_trajectory, unpack_trajectory
 from protocol.errors import UserError
-from protocol.trajectory import EpisodeStatus, GroupId, RolloutRequest, Segment, TestResult, Trajectory, Turn, TurnKind
+from protocol.trajectory import (
+    EpisodeStatus,
+    GroupId,
+    ReplyRole,
+    RolloutRequest,
+    Segment,
+    TestResult,
+    Trajectory,
+    Turn,
+    TurnKind,
+)
 from protocol.weights import NO_VERSION, Lineage, WeightVersion
 from tests.support.actors.episodes import BINARY_REWARD
 from tests.support.fakes.fake_judge import GOOD, serve_fake_judge, unreachable_url
@@ -220,6 +232,13 @@ def test_rewards_go_to_the_models_turns_of_all_segments_in_order() -> None:
     model = [[reward for kind, reward in turns if kind is TurnKind.MODEL] for turns in found]
     assert model == [[0.1, 0.0], [-0.333333]]
     assert {reward for turns in found for kind, reward in turns if kind is not TurnKind.MODEL} == {0.0}
+
+
+def test_replies_that_are_not_the_agents_work_have_no_reward_of_their_own() -> None:
+    segment = segment_of(2)
+    title = replace(segment, turns=(*segment.turns[:3], segment.turns[3]._replace(role=ReplyRole.AUXILIARY)))
+    (paid,) = attach_turn_rewards([title], (0.5,))
+    assert [turn.reward for turn in paid.turns] == [0.0, 0.5, 0.0, 0.0]
 
 
 @pytest.mark.parametrize("rewards", [(), (0.0,), (0.0, 0.0, 0.0)])

@@ -21,6 +21,10 @@ def shell(*commands: str, exit_code: int | None = 0, output: str = "", timed_out
     return ModelTurn("I run it.", calls)
 
 
+def surf(tool: str, output: str, *, timed_out: bool = False) -> ModelTurn:
+    return ModelTurn("I look.", (ToolCallRecord(tool, "", output, None, timed_out),))
+
+
 def given_for(turn: ModelTurn) -> set[str]:
     return set(score_turns([turn]).rules)
 
@@ -159,6 +163,15 @@ def test_each_pattern_matches_its_commands_and_no_others(
         ),
         (ModelTurn("", (ToolCallRecord("code_interpreter", "x = 1 > 2\npytest"),)), set[str]()),
         (ModelTurn("", (ToolCallRecord("bash", "ls", "f.py", 0),)), {"valid_command", "command_succeeds"}),
+        (surf("click", "Clicked.\nURL: http://shop:8000/"), {"valid_command", "command_succeeds"}),
+        (surf("goto", "URL: http://shop:8000/"), {"valid_command", "command_succeeds"}),
+        (surf("click", ""), set[str]()),
+        (surf("click", "Error: the page has no element 9: its elements are 1 to 4"), set[str]()),
+        (surf("click", "Error: timed out", timed_out=True), {"timeout"}),
+        (surf("click", 'URL: http://x/\nFAILED tests::x\ntext "a"'), {"valid_command", "command_succeeds"}),
+        (surf("read", "FAILED tests::x"), set[str]()),
+        (surf("read", "pytest\nall good"), set[str]()),
+        (surf("wait", "URL: http://shop:8000/"), {"no_op"}),
     ],
 )
 def test_a_turn_is_rewarded_by_the_rules_that_apply(turn: ModelTurn, rules: set[str]) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from actors.rewards.episode_result import EpisodeResult, ModelTurn, ToolCallRecord
-from actors.rewards.judge import Judge, JudgeScores, VoteFailure, build_judge_prompt, parse_vote, tally_votes
+from actors.rewards.judge import JudgeScores, build_judge_prompt, open_judge, parse_vote, tally_votes
+from actors.rewards.judge_models import VoteFailure
 from actors.rewards.prompts import list_judge_prompts, load_judge_prompt
 from actors.rewards.settings import JudgeSettings, JudgeSpec
 from protocol.errors import UserError
@@ -40,7 +41,7 @@ async def judged(url: str, played: EpisodeResult, **changes: Any) -> JudgeScores
     }
     key = changes.pop("key", "")
     settings = JudgeSettings.model_validate(plain).model_copy(update=changes)
-    async with Judge(JudgeSpec(settings, PROMPT, key)) as judge:
+    async with open_judge(JudgeSpec(settings, PROMPT, key)) as judge:
         return await judge.score_episode(played)
 
 
@@ -149,7 +150,7 @@ async def test_a_dead_judge_is_counted_and_neutral() -> None:
 async def test_concurrent_votes_are_limited_across_all_episodes_of_a_worker() -> None:
     async with serve_fake_judge(GOOD) as server:
         spec = JudgeSpec(JudgeSettings(url=server.url, model="j", votes=3, concurrency=2), PROMPT)
-        async with Judge(spec) as judge, asyncio.TaskGroup() as group:
+        async with open_judge(spec) as judge, asyncio.TaskGroup() as group:
             for _ in range(3):
                 group.create_task(judge.score_episode(episode(4)))
         assert (len(server.received_requests), server.max_active_requests) == (36, 2)
@@ -158,7 +159,7 @@ async def test_concurrent_votes_are_limited_across_all_episodes_of_a_worker() ->
 async def test_a_cancelled_episode_leaves_no_vote_running() -> None:
     async with serve_fake_judge(FaultyReply.HANGS) as server:
         spec = JudgeSpec(JudgeSettings(url=server.url, model="j", votes=1), PROMPT)
-        async with Judge(spec) as judge:
+        async with open_judge(spec) as judge:
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.2):
                     await judge.score_episode(episode(1))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
+
 import pytest
 
 from actors.agents.hermes import HermesAgent
@@ -50,8 +53,8 @@ async def acted(
         policy = ChatPolicy(
             talking, AGENT.opening_messages(TASK), tools=tools, context_tokens=context, temperature=0.5, seed=7
         )  # fmt: skip
-        acting = AgentLoop(TASK, AGENT, policy, terminal or FakeTerminal(), SETTINGS, FakeObserver())
-        return await acting.run(), acting
+        acting = AgentLoop(AGENT, lambda _: policy, terminal or FakeTerminal(), SETTINGS, FakeObserver())
+        return await acting.play(TASK), acting
 
 
 async def test_replies_and_tool_outputs_form_one_conversation() -> None:
@@ -86,6 +89,23 @@ async def test_calls_parsed_by_the_server_are_run_and_answered_by_id() -> None:
     assert [each["id"] for each in messages[2]["tool_calls"]] == ["c0", "c1"]
     assert [(each["role"], each["tool_call_id"]) for each in messages[3:]] == [("tool", "c0"), ("tool", "c1")]
     assert "not valid JSON" in messages[4]["content"]
+
+
+@pytest.mark.parametrize("command", ["ls", "grep '</tool_call>' agent.py"])
+@pytest.mark.parametrize("written", [json.dumps, dict])
+async def test_calls_without_ids_and_with_arguments_as_objects_are_run_in_order(
+    command: str, written: Callable[[dict[str, str]], object]
+) -> None:
+    """Ollama's and others' servers send them so."""
+    arguments = tuple(written({"command": each}) for each in (command, "second"))
+    calls = ToolCallReply(("shell_exec", "shell_exec"), arguments, has_ids=False)
+    terminal = FakeTerminal()
+    async with serve_fake_chat(scripted_replies(calls, "done")) as chat:
+        status, acting = await acted(chat, terminal)
+    assert (status, acting.transcript.turns[0].malformed) == (EpisodeStatus.COMPLETED, False)
+    assert [call.command for call in acting.transcript.turns[0].calls] == [command, "second"]
+    reply, *results = chat.received_requests[1]["messages"][2:]
+    assert [call["id"] for call in reply["tool_calls"]] == [each["tool_call_id"] for each in results]
 
 
 async def test_a_full_context_is_a_policy_outcome_wherever_it_is_detected() -> None:

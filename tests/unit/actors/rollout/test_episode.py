@@ -26,7 +26,7 @@ from actors.tokens.chat_format import ChatFormat
 from actors.tokens.truncation import OMITTED_MIDDLE
 from learner.data.sequences import join_sequences
 from protocol.trajectory import TRAIN_PURPOSE, EpisodeStatus, RolloutRequest, TestResult, Trajectory, TurnKind
-from sandbox.tasks.task import Task
+from sandbox.tasks.task import Task, TaskStep
 from sandbox.tools import SHELL_ONLY
 from tests.support.actors.episodes import BINARY_REWARD, REQUEST, episode_context
 from tests.support.actors.observers import FakeObserver, FakeReward
@@ -479,3 +479,48 @@ async def test_all_segments_together_stay_within_the_trajectorys_token_limit(his
     trajectory = await episode(ScriptedEngine([CALL + "\x01"] * 50), FakeTerminal("x" * 60), limited).run()
     assert trajectory.status is EpisodeStatus.CONTEXT_LIMIT
     assert trajectory.tokens <= 700
+
+
+STEPPED = replace(
+    TASK, steps=tuple(TaskStep(name, f"do {name}", agent_timeout_s=60.0, expected_tests=("a",)) for name in ("x", "y"))
+)
+
+
+@pytest.mark.parametrize("history", HistoryMode)
+async def test_each_step_of_a_task_begins_a_history_of_its_own_in_one_trajectory(history: HistoryMode) -> None:
+    engine = ScriptedEngine([f"{CALL}\x01", "done\x01", f"{CALL}\x01", "well\x01"])
+    settings = SETTINGS.model_copy(update={"max_turns": 4, "history": history})
+    scene = EpisodeScene(engine, FakeTerminal(steps=2), settings, task=STEPPED)
+    trajectory = await scene.run()
+    assert (trajectory.status, scene.terminal.calls, scene.terminal.graded) == (EpisodeStatus.COMPLETED, 2, 2)
+    chat = ChatFormat(FakeTokenizer())
+    prompts = [chat.encode_first_prompt(AGENT.opening_messages(step)) for step in STEPPED.in_steps]
+    asked = [request.input_ids for request in engine.received_requests]
+    assert [asked[0], asked[2]] == prompts
+    assert asked[3][: len(prompts[1])] == prompts[1]
+    roots = [segment for segment in trajectory.segments if segment.parent < 0]
+    assert [segment.turns[0].kind for segment in roots] == [TurnKind.PROMPT] * 2
+    assert {"step_x": 0.5, "step_y": 0.5}.items() <= trajectory.reward.parts.items()
+    sampled = [tokens[mask > 0].tolist() for tokens, mask in join_sequences(trajectory.segments)]
+    assert sum(map(len, sampled)) == trajectory.sampled_tokens == sum(len(reply.token_ids) for reply in engine.replies)
+
+
+async def test_the_limits_of_a_run_hold_for_all_steps_together() -> None:
+    engine = ScriptedEngine([f"{CALL}\x01"] * 4)
+    scene = EpisodeScene(engine, FakeTerminal(steps=2), SETTINGS, task=STEPPED)
+    trajectory = await scene.run()
+    assert (trajectory.status, len(engine.received_requests), scene.terminal.graded) == (EpisodeStatus.TURN_LIMIT, 3, 2)
+    assert len([segment for segment in trajectory.segments if segment.parent < 0]) == 1
+
+
+async def test_no_step_is_played_after_one_that_ends_the_task() -> None:
+    engine = ScriptedEngine(["done\x01", "never\x01"])
+    scene = EpisodeScene(engine, FakeTerminal(), SETTINGS, task=STEPPED)
+    await scene.run()
+    assert (len(engine.received_requests), scene.terminal.graded) == (1, 1)
+
+
+async def test_an_agent_that_destroys_its_sandbox_fails_the_tests_of_every_step() -> None:
+    scene = EpisodeScene(ScriptedEngine([f"{CALL}\x01"]), FakeTerminal(steps=2, destroyed_at=1), SETTINGS, task=STEPPED)
+    trajectory = await scene.run()
+    assert (trajectory.status, len(trajectory.tests), trajectory.passed) == (EpisodeStatus.SANDBOX_DESTROYED, 2, False)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 import openai
 import pytest
+from openai.types.chat import ChatCompletionToolParam
 
 from actors.engines.messages import EngineUnavailable
 from actors.rewards.composite import RewardFunction
@@ -19,7 +21,7 @@ from actors.rollout.settings import EpisodeSettings
 from actors.rollout.terminal import EpisodeGrade, SandboxDestroyedByAgent
 from protocol.errors import InfraError
 from protocol.trajectory import EpisodeStatus, TestResult, Trajectory, TurnKind
-from sandbox.tasks.task import Task
+from sandbox.tasks.task import Task, TaskStep
 from tests.support.actors.episodes import BINARY_REWARD, REQUEST, episode_context
 from tests.support.actors.gateways import GatewayClients, open_gateway
 from tests.support.actors.observers import FakeObserver, FakeReward
@@ -38,10 +40,13 @@ TASK = Task(id="t", instruction='it\'s "a" $task', expected_tests=("a", "b"))
 
 @dataclass
 class FakePlace:
-    """Runs ``agent`` in place of the command; passes the first of two tests."""
+    """Runs ``agent`` in place of the command; passes the first of two tests, in each of the ``steps``."""
 
     agent: Callable[[Callable[[], float]], Awaitable[HarnessExit]]
     command: str = ""
+    steps: int = 1
+    recorded: list[str] = field(default_factory=list[str])
+    """The commands of its calls."""
 
     async def run_agent(
         self, command: str, left_s: Callable[[], float], on_output: Callable[[str], None]
@@ -49,13 +54,17 @@ class FakePlace:
         self.command = command
         return await self.agent(left_s)
 
-    async def grade(self) -> EpisodeGrade:
-        return EpisodeGrade((TestResult("a", True), TestResult("b", False)), 0.5, False, 2.0)
+    def record_commands(self, commands: Iterable[str]) -> None:
+        self.recorded.extend(commands)
+
+    async def grade(self, last_reply: str) -> EpisodeGrade:
+        self.steps -= 1
+        return EpisodeGrade((TestResult("a", True), TestResult("b", False)), 0.5, False, 2.0, goes_on=self.steps > 0)
 
 
 @asynccontextmanager
-async def reach(made: GatewayClients) -> AsyncGenerator[dict[str, str]]:
-    yield harness_environment(made.gateway.url, made.gateway.api_key(made.session), "policy", TASK)
+async def reach(made: GatewayClients, task: Task) -> AsyncGenerator[dict[str, str]]:
+    yield harness_environment(made.gateway.url, made.gateway.api_key(made.session), "policy", task, SETTINGS)
 
 
 @dataclass
@@ -72,7 +81,7 @@ class HarnessScene:
     async def run(self) -> Trajectory:
         session, observer = self.made.session, FakeObserver()
         context = episode_context(SETTINGS, self.task, reward=self.reward, observer=observer)
-        run = HarnessRun(self.task, session, self.place, self.command, reach(self.made), SETTINGS, observer, self.clock)
+        run = HarnessRun(session, self.place, self.command, partial(reach, self.made), SETTINGS, observer, self.clock)
         return await run_harness_episode(context, run, session)
 
 
@@ -114,6 +123,58 @@ async def test_a_harness_exit_is_a_policy_outcome_and_its_requests_form_the_traj
     assert (trajectory.reward.total, trajectory.reward.parts["pass_ratio"]) == (0.0, 0.5)
     assert trajectory.sampled_tokens == sum(len(reply.token_ids) for reply in made.engine.replies) > 0
     assert trajectory.engine == "engine-0"
+
+
+async def test_a_harness_is_started_for_each_step_with_its_instruction_within_limits_of_all_steps() -> None:
+    started: list[tuple[str, float]] = []
+    now = 0.0
+
+    async def agent(left_s: Callable[[], float]) -> HarnessExit:
+        nonlocal now
+        now += 1.0
+        started.append((place.command, left_s()))
+        await made.openai.chat.completions.create(model="m", messages=[{"role": "user", "content": "hello"}])
+        return HarnessExit(0, "")
+
+    place = FakePlace(agent, steps=2)
+    first, second, third = (TaskStep(name, f"make {name}", agent_timeout_s=40.0) for name in ("one", "two", "three"))
+    task = replace(TASK, steps=(first, replace(second, agent_timeout_s=90.0), third))
+    async with open_gateway("one\x01", "two\x01", clock=lambda: now) as made:
+        trajectory = await replace(episode(made, place, lambda: now), task=task).run()
+        with pytest.raises(openai.PermissionDeniedError):
+            await made.openai.chat.completions.create(model="m", messages=[{"role": "user", "content": "late"}])
+    sampled_s = [len(reply.token_ids) / SETTINGS.nominal_tokens_per_s for reply in made.engine.replies]
+    assert ["make one" in started[0][0], "make two" in started[1][0], len(started)] == [True, True, 2]
+    assert [left_s for _, left_s in started] == [39.0, pytest.approx(60.0 - 2.0 - sampled_s[0])]
+    assert len(trajectory.segments) == 2, "the second run continues no conversation"
+    assert trajectory.sampled_tokens == sum(len(reply.token_ids) for reply in made.engine.replies)
+    assert trajectory.timings_ms["tool"] == 2000.0
+
+
+async def test_all_commands_of_a_step_are_read_for_signs_of_cheating_though_an_earlier_title_is_no_work() -> None:
+    def call(command: str) -> str:
+        return f'<tool_call>{{"name": "shell", "arguments": {{"command": "{command}"}}}}</tool_call>\x01'
+
+    async def ask(system: str, step: str, tools: list[ChatCompletionToolParam]) -> None:
+        await made.openai.chat.completions.create(
+            model="m",
+            messages=[{"role": "system", "content": system}, {"role": "user", "content": step}],
+            tools=tools or openai.omit,
+        )
+
+    async def agent(_: Callable[[], float]) -> HarnessExit:
+        if place.steps == 2:
+            await ask("Write a title.", "one", [])
+        else:
+            for seen in ("", "", "x"):
+                await ask("Work.", f"two {seen}", [{"type": "function", "function": {"name": "shell"}}])
+        return HarnessExit(0, "")
+
+    place = FakePlace(agent, steps=2)
+    task = replace(TASK, steps=(TaskStep("one", "one"), TaskStep("two", "two")))
+    async with open_gateway("A title\x01", call("cat /tests/secret"), call("ls"), "Done.\x01") as made:
+        await replace(episode(made, place), task=task).run()
+    assert place.recorded == ["cat /tests/secret", "ls"]
 
 
 async def test_a_harness_that_got_no_reply_is_an_infrastructure_failure() -> None:
@@ -192,13 +253,15 @@ async def test_a_reward_receives_harness_turns_in_order_and_each_turn_gets_its_r
 
     texts = [f"<think>hm</think>I look. {call}\x01", "helper\x01", "\\boxed{7}\x01"]
     async with open_gateway(*texts, context_tokens=4000, total_tokens=9000) as made:
-        asking = episode(made, FakePlace(agent))
+        place = FakePlace(agent)
+        asking = episode(made, place)
         asking.reward = seen
         asking.task = replace(TASK, answer="7")
         trajectory = await asking.run()
     (played,) = seen.received_results
     assert [turn.text for turn in played.turns] == ["hm\n\nI look.", "helper", "\\boxed{7}"]
     assert [[(call.tool, call.command) for call in turn.calls] for turn in played.turns] == [[("shell", "ls")], [], []]
+    assert place.recorded == ["ls"], "it is not read for signs of cheating"
     model = [turn.reward for segment in trajectory.segments for turn in segment.turns if turn.kind is TurnKind.MODEL]
     assert model == [0.1, 0.3, 0.2], "the helper's is in a segment of its own, behind"
     assert trajectory.tests == (TestResult("answer", True),)

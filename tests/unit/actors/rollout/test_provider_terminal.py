@@ -14,8 +14,10 @@ from actors.workers.provider_spec import ProviderSpec
 from actors.workers.sandbox_source import open_sandbox_source, sandbox_group_of
 from protocol.errors import UserError
 from protocol.trajectory import GroupId, RolloutRequest
+from sandbox.agent_programs import AgentPrograms
 from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxVanished
-from sandbox.pool.sandbox_pool import PoolSettings
+from sandbox.grading.canaries import CanaryVerdict
+from sandbox.pool.settings import PoolSettings
 from sandbox.providers.interface import SandboxGroup
 from sandbox.tasks.task import Task
 from sandbox.tools import CODE_INTERPRETER, SETA, TERMINAL_BENCH, Toolset
@@ -77,14 +79,16 @@ async def test_only_losses_caused_by_the_agent_are_charged_to_it(
 
 
 async def test_a_lease_ended_by_its_server_is_an_infrastructure_failure(tmp_path: Path) -> None:
-    provider = FakeProvider()
+    provider = FakeProvider(programs=("harnesses/pi-1-a",))
     async with pool_server(provider, tmp_path) as (url, service):
-        settings, pool = ProviderSpec("pool", (url,)), PoolSettings("unused", "r", 1)
+        programs = AgentPrograms("harnesses/pi-1-a", 1, 1)
+        settings, pool = ProviderSpec("pool", (url,)), PoolSettings("unused", "r", 1, agent_programs=programs)
         async with open_sandbox_source(pool, settings, episodes=3, acquire_s=60.0) as sandboxes:
             one, other = [await sandboxes.open(TASK) for _ in range(2)]
             counted = sandboxes.statistics()
             assert (counted.live, counted.started, counted.capacity) == (2, 2, 3)
-            assert (await SandboxTerminal(one, TASK, terminal_limits()).grade()).all_passed
+            assert provider.given == [programs, programs], "a harness of the run is not there"
+            assert (await SandboxTerminal(one, TASK, terminal_limits()).grade("")).all_passed
             for lease in [*service.table.all()]:
                 service.close(lease.id)
             with pytest.raises(SandboxLost):
@@ -105,3 +109,10 @@ async def test_a_training_groups_slots_are_reserved_before_its_first_episode(tmp
     for other in (replace(request, attempt=1), replace(request, purpose="before")):
         assert sandbox_group_of(other, settings) is None
     assert sandbox_group_of(request, replace(settings, group_slots=False)) is sandbox_group_of(request, None) is None
+
+
+@pytest.mark.parametrize("said", CanaryVerdict)
+async def test_a_run_that_its_canaries_void_needs_a_look(said: CanaryVerdict) -> None:
+    place, sandbox = terminal()
+    sandbox.canaries = said
+    assert [said.value in why for why in (await place.grade("")).suspicious] == [True] * bool(said.value)

@@ -10,8 +10,10 @@ import pytest
 from actors.rollout.recorder import EpisodeTelemetry, TerminalRecorder
 from actors.rollout.terminal import EpisodeGrade
 from protocol.events import EventLog
+from protocol.run_directory.page_pictures import PictureWriter, list_pictures, pictures_path
 from protocol.trajectory import Reward, TestResult, Trajectory
 from sandbox.tasks.task import Task
+from tests.support.pages.page_pictures import make_picture
 from tests.support.runs.trajectories import make_trajectory
 
 TASK = Task("task-0", "Count the lines.", family="count")
@@ -91,8 +93,10 @@ def test_a_suspicious_pass_is_reported_with_the_reason(tmp_path: Path) -> None:
     request = make_trajectory().request
     recorder = EpisodeTelemetry(EventLog(tmp_path, "worker-0", "node-0"), tmp_path, request, TASK, "worker-0")
     why = "call 1 touched the tests' folder: ls /tests"
-    recorder.on_grade(EpisodeGrade((TestResult("one", True),), 1.0, True, 3.0, (why,)), Reward(1.0))
+    recorder.on_grade(EpisodeGrade((TestResult("one", True),), 1.0, True, 3.0, (why,), isolation="shared"), Reward(1.0))
+    recorder.record_finished(make_trajectory())
     recorder.close()
+    assert [event["isolation"] for event in events(tmp_path) if event["kind"] == "episode.finished"] == ["shared"]
     assert [event["why"] for event in events(tmp_path) if event["kind"] == "episode.suspicious"] == [[why]]
     (cast,) = (tmp_path / "terminals").iterdir()
     assert why in shown(cast)
@@ -126,10 +130,27 @@ def test_output_is_recorded_as_it_arrives_and_long_output_keeps_both_ends(tmp_pa
 def test_a_recording_stops_at_its_size_limit_and_says_so(tmp_path: Path) -> None:
     """A thousand attempts of an evaluation would fill the disk."""
     file = tmp_path / "a.0.cast"
-    recorder = TerminalRecorder(file, "title", max_bytes=20_000)
+    recorder = TerminalRecorder(file, "title", PictureWriter(tmp_path / "x.jpegs", 0), max_bytes=20_000)
     for call in range(50):
         recorder.on_call("shell_exec", f"cat {call}")
         recorder.on_result("x" * 5_000)
     recorder.close()
     assert file.stat().st_size < 2 * 20_000
     assert "this recording is full" in shown(file)
+
+
+def test_what_the_browser_shows_is_kept_with_its_turn_and_removed_episodes_are_told(tmp_path: Path) -> None:
+    request, log = make_trajectory().request, EventLog(tmp_path, "worker-0", "node-0")
+    old = pictures_path(tmp_path, "old")
+    old.parent.mkdir()
+    old.write_bytes(bytes(1000))
+    recorder = EpisodeTelemetry(log, tmp_path, request, TASK, "worker-0", picture_budget_bytes=1 << 20)
+    recorder.on_picture(make_picture("start"))
+    for turn in range(2):
+        recorder.on_turn(turn, "I look.", 5, (3, 4), 70.0)
+        recorder.on_picture(make_picture(f"page {turn}"))
+    recorder.on_picture(b"no picture")
+    recorder.close()
+    assert [picture.turn for picture in list_pictures(pictures_path(tmp_path, request.attempt_id))] == [-1, 0, 1]
+    assert [event["episodes"] for event in events(tmp_path) if event["kind"] == "pictures.removed"] == [1]
+    assert "1 pictures of pages are left out" in shown(tmp_path / "terminals" / f"{request.attempt_id}.cast")

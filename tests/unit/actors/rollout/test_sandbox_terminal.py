@@ -104,4 +104,4 @@ async def test_an_agent_can_call_only_tools_of_its_set() -> None:
 
 async def test_a_sandbox_lost_before_the_first_action_is_not_charged_to_the_agent() -> None:
     with pytest.raises(SandboxVanished):
-        await terminal(VANISHED, vanished_before=True).grade()
+        await terminal(VANISHED, vanished_before=True).grade("")

@@ -16,6 +16,7 @@ from actors.scheduler.curriculum import TaskOrder
 from actors.scheduler.evaluation.plan import EvaluationPlan
 from actors.scheduler.rollout_scheduler import RolloutScheduler
 from actors.scheduler.settings import SchedulerRunState, SchedulerSettings, SchedulerSpec
+from actors.scheduler.task_images import TaskImages
 from protocol.errors import InfraError, UserError, iterate_leaf_errors
 from protocol.groups import GroupOutcome, GroupPlan
 from protocol.journal import BudgetFullError, DiskFullError
@@ -651,3 +652,160 @@ async def test_a_cancelled_group_is_replaced_by_another_task(tmp_path: Path, buf
         assert await scheduler.cancel_samples(GroupId(0), None) == (0, 1)
         assert tasks_of(await until_taken(scheduler)) == ["c"]
     assert buffer.closed[0].outcome is GroupOutcome.CANCELLED
+
+
+# -- images ------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_run_begins_with_the_tasks_whose_images_are_there_and_the_others_come_in_their_order(
+    tmp_path: Path, buffer: FakeBuffer
+) -> None:
+    scheduler = make(tmp_path, buffer, AdmissionMode.ASYNC)
+    await scheduler.register_worker("w", "1")
+    order = await scheduler.report_images("w", "1", TaskImages(frozenset("abd")))
+    assert list(order) == list(TASKS)
+    await train(scheduler)
+    assert tasks_of(await take(scheduler)) == ["c", "e"]
+    assert await take(scheduler) == [], "no slot is taken by an episode that would wait for a build"
+    assert [each["task"] for each in events(tmp_path, "task.put_off")] == ["a", "b", "d"]
+    await scheduler.report_images("w", "1", TaskImages(frozenset("ad")))
+    assert tasks_of(await take(scheduler, free=SIZE)) == ["b"]
+    await scheduler.report_images("w", "1", TaskImages())
+    assert tasks_of(await take(scheduler, free=2 * SIZE)) == ["a", "d"]
+    assert [(each["ready"], each["tasks"]) for each in events(tmp_path, "images.counted")] == [(2, 5), (3, 5), (5, 5)]
+
+
+async def test_a_waiting_worker_gets_a_task_as_soon_as_its_image_is_there(tmp_path: Path, buffer: FakeBuffer) -> None:
+    scheduler = make(tmp_path, buffer)
+    await scheduler.register_worker("w", "1")
+    await scheduler.report_images("w", "1", TaskImages(frozenset(TASKS)))
+    await train(scheduler)
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(until_taken(scheduler))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not waiting.done()
+        await scheduler.report_images("w", "1", TaskImages(frozenset("abde")))
+    assert tasks_of(waiting.result()) == ["c"]
+
+
+async def test_each_worker_gets_the_tasks_that_its_own_machine_can_start(tmp_path: Path, buffer: FakeBuffer) -> None:
+    scheduler = make(tmp_path, buffer, AdmissionMode.ASYNC)
+    for worker, missing in (("v", "ab"), ("w", "cde")):
+        await scheduler.register_worker(worker, "1")
+        await scheduler.report_images(worker, "1", TaskImages(frozenset(missing)))
+    await train(scheduler)
+    assert tasks_of(await take(scheduler, 3 * SIZE, "v")) == ["c", "d", "e"]
+    assert tasks_of(await take(scheduler, 2 * SIZE, "w")) == ["a", "b"]
+
+
+async def test_a_task_whose_image_cannot_be_made_is_left_out_with_its_reason(
+    tmp_path: Path, buffer: FakeBuffer
+) -> None:
+    scheduler = make(tmp_path, buffer, AdmissionMode.ASYNC)
+    await scheduler.register_worker("w", "1")
+    for _ in range(2):
+        await scheduler.report_images("w", "1", TaskImages(failed={"b": "step 3/7: RUN make"}))
+    await train(scheduler)
+    assert "b" not in tasks_of(await take(scheduler))
+    assert [(each["task"], each["reason"]) for each in events(tmp_path, "task.unusable")] == [
+        ("b", "step 3/7: RUN make")
+    ]
+
+
+async def test_a_task_is_drawn_again_once_its_image_is_made(tmp_path: Path, buffer: FakeBuffer) -> None:
+    scheduler = make(tmp_path, buffer, AdmissionMode.ASYNC)
+    await scheduler.register_worker("w", "1")
+    await train(scheduler)
+    first, *_ = await take(scheduler, free=1)
+    for _ in range(2):  # it is left out whatever becomes of its image
+        await scheduler.report_failed(first, InfraFailure.TASK_FAULT, "set-up failed")
+        first, *_ = await take(scheduler, free=1)
+    await scheduler.report_images("w", "1", TaskImages(failed=dict.fromkeys("ab", "step 1")))
+    await scheduler.report_images("w", "1", TaskImages(frozenset("b")))
+    assert events(tmp_path, "task.usable") == [], "it is being made"
+    await scheduler.report_images("w", "1", TaskImages())
+    assert [each["task"] for each in events(tmp_path, "task.unusable")] == ["a", "b"]
+    assert [each["task"] for each in events(tmp_path, "task.usable")] == ["b"]
+    assert "b" in tasks_of(await take(scheduler, MANY))
+
+
+async def test_a_task_is_kept_while_one_worker_can_start_it(tmp_path: Path, buffer: FakeBuffer) -> None:
+    """Whether that worker has reported all its images, has none of its own, or has not told a new scheduler yet."""
+    scheduler = make(tmp_path, buffer, AdmissionMode.ASYNC)
+    await scheduler.register_worker("v", "1")
+    await take(scheduler, MANY, "v")
+    await scheduler.report_images("w", "1", TaskImages(failed={"b": "step 1"}))
+    await train(scheduler)
+    assert events(tmp_path, "task.unusable") == []
+    assert "b" not in tasks_of(await take(scheduler, 2 * SIZE, "w"))
+    assert "b" in tasks_of(await take(scheduler, MANY, "v"))
+    await scheduler.remove_worker("v")
+    assert [each["task"] for each in events(tmp_path, "task.unusable")] == ["b"], "the other cannot start it"
+
+
+async def test_a_run_without_a_usable_task_ends_and_says_why(tmp_path: Path, buffer: FakeBuffer) -> None:
+    scheduler = make(tmp_path, buffer)
+    await scheduler.register_worker("w", "1")
+    await scheduler.report_images("w", "1", TaskImages(failed=dict.fromkeys(TASKS, "step 1")))
+    with pytest.raises(ExceptionGroup) as raised:
+        await scheduler.run()
+    (error,) = iterate_leaf_errors(raised.value)
+    assert isinstance(error, InfraError)
+    assert "none of the 5 tasks can be used" in str(error)
+
+
+async def test_a_task_at_fault_in_every_attempt_is_drawn_no_more(tmp_path: Path, buffer: FakeBuffer) -> None:
+    scheduler = make(tmp_path, buffer)
+    await train(scheduler)
+    first, *_ = await take(scheduler, free=1)
+    await scheduler.report_failed(first, InfraFailure.TASK_FAULT, "set-up failed")
+    assert events(tmp_path, "task.unusable") == [], "it is attempted again"
+    again, *_ = await take(scheduler, free=1)
+    await scheduler.report_failed(again, InfraFailure.TASK_FAULT, "set-up failed")
+    (event,) = events(tmp_path, "task.unusable")
+    assert (event["task"], event["reason"]) == ("a", "set-up failed")
+
+
+async def test_a_task_at_fault_stays_excluded_though_its_image_failed_first_and_is_made(
+    tmp_path: Path, buffer: FakeBuffer
+) -> None:
+    scheduler = make(tmp_path, buffer)
+    await scheduler.register_worker("w", "1")
+    await train(scheduler)
+    first, *_ = await take(scheduler, free=1)
+    await scheduler.report_images("w", "1", TaskImages(failed={"a": "step 1"}))
+    for _ in range(2):
+        await scheduler.report_failed(first, InfraFailure.TASK_FAULT, "set-up failed")
+        first, *_ = await take(scheduler, free=1)
+    await scheduler.report_images("w", "1", TaskImages())
+    assert events(tmp_path, "task.usable") == []
+    assert "a" not in tasks_of(await take(scheduler, MANY))
+
+
+async def test_a_dead_workers_report_is_forgotten(tmp_path: Path, buffer: FakeBuffer) -> None:
+    scheduler = make(tmp_path, buffer)
+    await scheduler.register_worker("w", "1")
+    await scheduler.report_images("w", "1", TaskImages(frozenset(TASKS)))
+    await train(scheduler)
+    assert await take(scheduler) == []
+    await scheduler.register_worker("w", "2")
+    await scheduler.report_images("w", "1", TaskImages(frozenset(TASKS)))
+    assert await scheduler.acquire_requests("w", "2", MANY, 0.0)
+
+
+async def test_an_evaluation_waits_for_its_images_and_tries_those_that_failed(
+    tmp_path: Path, buffer: FakeBuffer
+) -> None:
+    scheduler = make(tmp_path, buffer)
+    await scheduler.register_worker("w", "1")
+    plan = EvaluationPlan("before", ("x", "y", "z"), attempts=1, greedy=0, seed=0)
+    async with asyncio.TaskGroup() as group:
+        evaluation = group.create_task(scheduler.run_evaluation(plan))
+        await asyncio.sleep(0)
+        order = await scheduler.report_images("w", "1", TaskImages(frozenset("y"), {"z": "step 1"}))
+        assert list(order) == ["x", "y", "z", *TASKS], "what is evaluated now is needed first"
+        assert [request.task for request in await take(scheduler)] == ["x", "z"]
+        await scheduler.report_images("w", "1", TaskImages())
+        assert [request.task for request in await take(scheduler)] == ["y"]
+        evaluation.cancel()

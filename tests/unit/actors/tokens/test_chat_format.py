@@ -11,7 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from actors.tokens.chat_format import ChatFormat, ChatMessage, Tokenizer, load_chat_format
+from actors.tokens.chat_format import ChatFormat, load_chat_format
+from actors.tokens.chat_messages import ChatMessage
+from actors.tokens.chat_template import Tokenizer
 from launch.data.demo.tokenizer import END_OF_TURN, PAD, train_tokenizer
 from protocol.errors import UserError
 from sandbox.tools import SHELL_ONLY
@@ -72,11 +74,10 @@ def test_prompt_and_deltas_are_the_ids_of_the_whole_conversation(
     assert ids == whole(tokenizer, messages, tools)
 
 
-@pytest.mark.parametrize("output", ["\u2063probe\u2063", "a<|im_end|>b", "<|im_start|>assistant\n"])
-def test_tool_output_with_special_tokens_is_encoded_completely(tokenizer: Tokenizer, output: str) -> None:
+def test_tool_output_that_looks_like_our_probe_is_encoded_completely(tokenizer: Tokenizer) -> None:
     chat = ChatFormat(tokenizer)
     first: list[ChatMessage] = [SYSTEM, {"role": "user", "content": "Go."}]
-    answer: ChatMessage = {"role": "tool", "content": output}
+    answer: ChatMessage = {"role": "tool", "content": "\u2063probe\u2063"}
     ids = [*chat.encode_first_prompt(first), *tokenizer.encode("ls", add_special_tokens=False)]
     ids += chat.encode_delta([answer], closed=False)
     assert ids == whole(tokenizer, [*first, {"role": "assistant", "content": "ls"}, answer], None)
@@ -131,6 +132,11 @@ def test_a_turn_ends_with_the_templates_token_even_if_the_tokenizers_eos_differs
             "does not end an assistant's turn with a special token",
         ),
         ("{% for m in messages %}{{ m.content }}<|im_end|>{% endfor %}", TOOLS, "set agent.tools = false"),
+        (
+            "{{ tools }}{% for m in messages if m.role != 'tool' %}{{ m.content }}<|im_end|>{% endfor %}",
+            TOOLS,
+            "omits the results of tools",
+        ),
     ],
 )
 def test_an_unusable_template_is_refused_with_the_remedy(
@@ -141,7 +147,19 @@ def test_an_unusable_template_is_refused_with_the_remedy(
     assert "\n" not in str(caught.value)
 
 
+def test_results_are_rendered_by_templates_that_ask_for_their_calls(tokenizer: Tokenizer) -> None:
+    """As gpt-oss' and Mistral's do."""
+    template = (
+        "{{ tools }}{% for m in messages %}{% if m.role == 'tool' %}"
+        "{% if not messages[loop.index0 - 1].tool_calls and messages[loop.index0 - 1].role != 'tool' %}"
+        "{{ raise_exception('no call') }}{% endif %}{% endif %}{{ m.content }}<|im_end|>{% endfor %}"
+    )
+    chat = ChatFormat(templated(tokenizer, template), tools=TOOLS)
+    delta = chat.encode_delta([{"role": "tool", "content": "a"}, {"role": "tool", "content": "b"}], closed=True)
+    assert chat.decode_reply(delta) == "a<|im_end|>b"
+
+
 def test_messages_refused_by_a_template_are_reported_with_its_reason(tokenizer: Tokenizer) -> None:
     """Otherwise a harness that sends such messages would be answered as if the gateway were broken."""
-    with pytest.raises(UserError, match="refuses messages of user, assistant: no assistants"):
+    with pytest.raises(UserError, match=r"refuses messages of user, assistant \(no assistants\)"):
         ChatFormat(templated(tokenizer, "{{ raise_exception('no assistants') }}"))

@@ -22,7 +22,9 @@ from actors.engines.messages import GenerateReply, GenerateRequest
 from actors.rollout.episode import run_agent_episode
 from actors.rollout.settings import EpisodeSettings
 from actors.rollout.terminal import EpisodeGrade, ToolCallResult
-from actors.tokens.chat_format import ChatFormat, ChatMessage, Tokenizer
+from actors.tokens.chat_format import ChatFormat
+from actors.tokens.chat_messages import ChatMessage
+from actors.tokens.chat_template import Tokenizer
 from launch.config.tables import AgentTable
 from launch.data.demo.tokenizer import train_tokenizer
 from learner.data.sequences import join_sequences
@@ -91,7 +93,7 @@ class NumberingTerminal:
         self.calls += 1
         return ToolCallResult(f"output {self.calls} of {name}", "", 0, 1.0)
 
-    async def grade(self) -> EpisodeGrade:
+    async def grade(self, last_reply: str) -> EpisodeGrade:
         return EpisodeGrade((), 0.0, False, 0.0)
 
 

@@ -59,3 +59,17 @@ def test_an_observation_turn_names_its_tool() -> None:
     assert [turn.malformed for turn in first.turns] == [False, False, False, True]
     assert (branch.parent, branch.offset, branch.token_ids.tolist()) == (0, 1, [4, 3])
     assert branch.turns[0].tool == "shell_view"
+
+
+def test_turns_are_numbered_as_they_ended_where_segments_have_another_order() -> None:
+    """Otherwise a turn's jump leads to another one's place in the recording."""
+    made = SegmentTree()
+    made.add_reply([2], make_reply([3], 1), malformed=False)
+    made.add_reply([4], make_reply([3], 2), malformed=False)
+    assert numbers(made) == [[0], [0]]
+    made.add_reply([2, 3, 4], make_reply([3], 3), malformed=False)
+    assert numbers(made) == [[0, 2], [1]]
+
+
+def numbers(made: SegmentTree) -> list[list[int]]:
+    return [[turn.number for turn in each.turns if turn.kind is TurnKind.MODEL] for each in decoded(made)]

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from actors.tokens.chat_format import Tokenizer
+from actors.tokens.chat_template import Tokenizer
+from actors.tokens.control_tokens import ControlTokens
 from actors.tokens.truncation import drop_middle, truncate_text
 from launch.data.demo.tokenizer import train_tokenizer
 from tests.support.fakes.fake_policy import FakeTokenizer
@@ -26,7 +27,7 @@ def tokenizer() -> Tokenizer:
 def test_a_truncated_observation_keeps_both_ends_within_its_token_limit(
     tokenizer: Tokenizer, text: str, most: int
 ) -> None:
-    made = truncate_text(tokenizer, text, most)
+    made = truncate_text(ControlTokens(tokenizer), text, most)
     assert len(tokenizer.encode(made, add_special_tokens=False)) <= most
     if made == text:
         return
@@ -38,13 +39,16 @@ def test_a_truncated_observation_keeps_both_ends_within_its_token_limit(
 
 
 def test_truncated_text_states_the_number_of_tokens_left_out() -> None:
-    assert truncate_text(FakeTokenizer(), "a" * 50 + "b" * 50, 44) == "aaaaaaa\n... [86 tokens left out] ...\nbbbbbbb"
-    assert truncate_text(FakeTokenizer(), "short", 44) == "short"
+    assert (
+        truncate_text(ControlTokens(FakeTokenizer()), "a" * 50 + "b" * 50, 44)
+        == "aaaaaaa\n... [86 tokens left out] ...\nbbbbbbb"
+    )
+    assert truncate_text(ControlTokens(FakeTokenizer()), "short", 44) == "short"
 
 
 def test_a_character_of_several_tokens_is_kept_or_dropped_whole(tokenizer: Tokenizer) -> None:
     text = "🦀" * 200
-    assert "\ufffd" not in truncate_text(tokenizer, text, 64)
+    assert "\ufffd" not in truncate_text(ControlTokens(tokenizer), text, 64)
 
 
 @given(st.lists(st.integers(0, 9), max_size=80), st.integers(8, 60))

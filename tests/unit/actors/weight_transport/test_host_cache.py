@@ -182,6 +182,13 @@ async def test_the_base_model_is_copied_to_a_host_without_access_to_it(hosts: Ca
     assert contents(model)
 
 
+async def test_the_judges_folder_is_copied_beside_the_base_model(hosts: CacheHosts) -> None:
+    model, judge = (Path(hosts.publish(number).path) for number in (1, 2))
+    copies = [await hosts.host.fetch_model(str(model)), await hosts.host.fetch_model(str(judge), "judge")]
+    assert [contents(Path(copy)) for copy in copies] == [contents(model), contents(judge)]
+    assert contents(model) != contents(judge)
+
+
 async def test_a_model_damaged_in_transfer_is_not_stored(hosts: CacheHosts) -> None:
     published = hosts.publish(1)
     hosts.network.damages = 1

@@ -48,6 +48,7 @@ class FakeWorkerPool:
 
     def __init__(self, _: PoolSettings) -> None:
         self.gone = False
+        self.images = SimpleNamespace()
 
     async def __aenter__(self) -> Self:
         POOLS.append(self)

@@ -47,6 +47,7 @@ from launch.actor_group.node_supervisor import NodeSupervisor
 from launch.actor_group.specs.worker_spec import BufferAddress
 from launch.actor_group.worker_group import WorkerGroup
 from launch.config import load_recipe
+from launch.data.demo.model import build_demo_model
 from launch.doctor.finding import CheckName, Finding, failed, warning
 from launch.hosts.cluster_context import LOCAL_CLUSTER, ClusterContext
 from launch.hosts.cluster_nodes import ClusterNode, NodeRole, RayNode
@@ -277,7 +278,7 @@ async def test_an_evaluation_starts_a_separate_engine_and_worker_and_stops_them_
                 await asyncio.sleep(0)
         engine, worker = spawned
         assert (engine[0], worker[0]) == ("evaluation-engine-1", "evaluation-worker-1")
-        settings, _, engines, _ = worker[1]
+        settings, _, engines, *_ = worker[1]
         assert cast("WorkerSpec", settings).online_evaluation
         assert [short_actor_name(each.name) for each in cast("tuple[NotedActor, ...]", engines)] == [
             "evaluation-engine-1"
@@ -304,7 +305,7 @@ async def test_on_a_shared_device_an_evaluation_starts_no_server(
     with evaluating(tmp_path, monkeypatch, *shared) as (parts, calls, spawned):
         async with parts.evaluation.running(EVALUATED):
             pass
-        ((name, (_, _, engines, _)),) = spawned
+        ((name, (_, _, engines, *_)),) = spawned
         assert (name, engines) == ("evaluation-worker-1", parts.engines.engines)
         assert not [each for each in calls if each.startswith("engine")]
 
@@ -591,6 +592,32 @@ async def test_no_process_waits_for_a_lost_node(tmp_path: Path, killed: list[str
     assert killed == ["worker-node-1", "engine-node-1"]
 
 
+async def test_a_judge_starts_on_its_folder_and_is_missed_but_not_waited_for_once_its_node_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed: list[str]
+) -> None:
+    folder, calls = tmp_path / "judge", list[str]()
+    build_demo_model(folder, load_recipe("demo", ["model.layers=1"]).model, 0, positions=2048)
+    keys = ("judge.enabled=true", f"judge.model={folder}", "learner.advantage=turn")
+    second = replace(SECOND, remote=False)
+    monkeypatch.setattr(actor_spawner, "spawn_actor", lambda _, options, *__: NotedActor(options.name, calls))
+    with make_parts(tmp_path / "runs", [HEAD, second], *keys) as parts:
+        engines = parts.engines
+        engines.spawn_all(HEAD, {"engine-0": HEAD}, {"judge-0": second}, {})
+        (judge,) = engines.judges
+        assert engines.judge_weights_to_start(judge) is None, "else two would start it at once"
+        await engines.start(EVALUATED)
+        assert sorted(calls) == ["engine-0 starts on 8 of /weights", f"judge-0 starts on 0 of {folder}"]
+        assert engines.judge_weights_to_start(judge) == WeightManifest(
+            WeightVersion(0), 0, NO_VERSION, str(folder), "", 0, 0
+        )
+        parts.workers.workers = (LocalRemote(None, named("worker-0-0")),)
+        parts.place(parts.workers.workers[0], HEAD)
+        await parts.supervisor(ignore_lost_engine).remove_node(second)
+        assert (short_names(engines.engines), engines.judges, killed) == (["engine-0"], (), ["judge-0"])
+        events = (parts.directory.path / "events" / "driver.jsonl").read_text()
+    assert "judge-0 is lost with node-1: votes asked of it fail until the run is resumed" in events
+
+
 class Unscheduled:
     """Fake: an engine that Ray starts once its place is there, until it is killed or its node ends."""
 
@@ -688,6 +715,7 @@ async def test_a_joining_node_gets_workers_if_it_meets_their_requirements(
     with make_parts_on(tmp_path, engines=[HEAD], workers=[HEAD]) as parts:
         monkeypatch.setattr(parts.health_monitor, "watch_liveness", lambda _: asyncio.sleep(0))
         monkeypatch.setattr(parts.remote_hosts, "model_folder", lambda _: Path("/model"), raising=False)
+        monkeypatch.setattr(parts.remote_hosts, "judge_folder", lambda _: None, raising=False)
         supervisor = parts.supervisor(
             ignore_lost_engine, ClusterContext(node_requirements=cast("NodeRequirements", ()))
         )

@@ -14,9 +14,12 @@ from launch.actor_group.actor_stopper import ACTOR_STOP_S
 from launch.actor_group.learner_group import learner_environment, learner_spec
 from launch.actor_group.specs.buffer_spec import buffer_spec
 from launch.actor_group.specs.engine_spec import engine_spec
+from launch.actor_group.specs.judge_spec import judge_engine_spec
 from launch.actor_group.specs.scheduler_spec import rollout_request_deadline_s
 from launch.actor_group.specs.worker_spec import BufferAddress, evaluation_worker_spec, worker_spec
 from launch.config import RunConfig, load_recipe
+from launch.data.demo.model import build_demo_model
+from launch.doctor.requirements import count_gpus
 from launch.hosts.cluster_nodes import ClusterNode, NodeRole
 from launch.hosts.placement import (
     WorkerShare,
@@ -25,6 +28,7 @@ from launch.hosts.placement import (
     expected_workers,
     place_engines,
     place_evaluation_engine,
+    place_judges,
     place_weight_copies,
     place_workers,
     share_docker_engine,
@@ -34,6 +38,7 @@ from launch.run_records.run_directory import RunDirectory
 from protocol.errors import UserError
 from protocol.run_directory.actor_names import EVALUATION_WORKER
 from protocol.stream import make_run_keys
+from protocol.usability import TrajectoryLimits
 
 MODEL = Path("model")
 LOCAL_BUFFER = BufferAddress("tcp://127.0.0.1:1", None)
@@ -213,6 +218,54 @@ def test_a_gpu_is_reserved_for_the_engine_of_online_evaluations() -> None:
         place_evaluation_engine(without, [replace(alone, gpus=2)])
 
 
+OWN_JUDGE = ("judge.enabled=true", "judge.engines=2", "learner.advantage=turn")
+
+
+def test_the_engines_of_a_judge_get_gpus_of_their_own() -> None:
+    config = load_recipe("demo", [*GPUS, *OWN_JUDGE, "judge.model=/judge", "judge.tp=2", "evaluation.every_steps=4"])
+    head, large = (replace(node, gpus=gpus) for node, gpus in zip(apart(2), (3, 4), strict=True))
+    assert (place_engines(config, [head, large]), count_gpus(config)) == ({"engine-0": head}, 7)
+    assert place_judges(config, [head, large]) == {"judge-0": large, "judge-1": large}
+    says = r"too few GPUs.*1 engines with 1 each, 2 of the judge with 2 each \(none with judge\.url\), and one more"
+    with pytest.raises(UserError, match=says):
+        place_judges(config, [head, replace(large, gpus=3)])
+
+
+def test_a_judge_has_gpus_beside_a_device_that_learner_and_engines_share_and_none_on_the_cpu() -> None:
+    sharing = ("cluster.placement=colocated", "run.mode=sync", *OWN_JUDGE, "judge.model=/judge")
+    (alone,) = (replace(node, gpus=3) for node in apart(1))
+    config = load_recipe("demo", [*GPUS, *sharing])
+    assert (place_judges(config, [alone]), count_gpus(config)) == ({"judge-0": alone, "judge-1": alone}, 3)
+    on_cpu = load_recipe("demo", sharing)
+    assert (place_judges(on_cpu, here(1)), count_gpus(on_cpu)) == (dict.fromkeys(("judge-0", "judge-1"), here(1)[0]), 0)
+
+
+def test_a_judge_behind_a_url_needs_no_engine() -> None:
+    config = load_recipe("demo", [*GPUS, *OWN_JUDGE, "judge.url=http://127.0.0.1:1"])
+    assert (place_judges(config, [replace(apart(1)[0], gpus=2)]), count_gpus(config)) == ({}, 2)
+
+
+def test_the_engines_of_a_judge_serve_its_folder_with_its_context_and_no_seeds(
+    directory: RunDirectory, tmp_path: Path
+) -> None:
+    folder = tmp_path / "judge"
+    build_demo_model(folder, load_recipe("demo", ["model.layers=1"]).model, 0, positions=2048)
+    config = load_recipe("demo", [*OWN_JUDGE, f"judge.model={folder}", "judge.tp=2", "engine.max_total_tokens=9000"])
+    (node,) = here(1)
+    spec = judge_engine_spec(config, directory, folder, "judge-0", node)
+    assert (spec.model_path, spec.settings.tp, spec.context_length, spec.reserved_gpus) == (str(folder), 2, 2042, 0)
+    gpus = load_recipe("demo", [*GPUS, *OWN_JUDGE, f"judge.model={folder}", "engine.deterministic=true"])
+    served = judge_engine_spec(gpus, directory, folder, "judge-0", node)
+    assert (served.reserved_gpus, served.settings.deterministic) == (1, False), "votes of one seed would be the same"
+    workers = WorkerShare(4, 1)
+    own = worker_spec(
+        config, directory, MODEL, "worker-0-0", node, buffer=LOCAL_BUFFER, share=workers, judge_folder=folder
+    ).reward.judge
+    assert own is not None
+    assert (own.model_path, own.context_tokens) == (str(folder), 2042)
+    assert evaluation_worker_spec(config, directory, MODEL, node, buffer=LOCAL_BUFFER).reward.judge is None
+
+
 def test_the_worker_of_online_evaluations_takes_no_episode_slot_from_training(directory: RunDirectory) -> None:
     config, (node,) = load_recipe("demo"), here(1)
     keys = make_run_keys([EVALUATION_WORKER])
@@ -232,7 +285,7 @@ def test_a_buffer_reachable_from_other_machines_admits_only_the_workers_of_the_r
     config, nodes = load_recipe("demo"), apart(2)
     homes, share = place_workers(config, nodes), share_docker_engine(config, nodes)
     keys = make_run_keys(homes)
-    buffer = buffer_spec(config, directory, nodes[0], keys)
+    buffer = buffer_spec(config, directory, TrajectoryLimits(8, 8), nodes[0], keys)
     spec = [
         worker_spec(
             config, directory, MODEL, name, home, buffer=BufferAddress("tcp://10.0.0.0:7000", keys), share=share

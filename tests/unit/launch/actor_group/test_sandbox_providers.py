@@ -11,6 +11,7 @@ import pytest
 from actors.agents.registry import make_agent
 from actors.environment.episode import EpisodeInputs
 from actors.environment.messages import EpisodeOutcome
+from actors.harnesses.catalog import PUBLISHED_HARNESSES
 from actors.workers.provider_spec import ProviderSpec
 from launch.actor_group.specs import sandbox_providers as launch_sandboxes
 from launch.actor_group.specs.sandbox_providers import callback_address, check_provider, make_provider_spec
@@ -76,6 +77,23 @@ def test_an_agent_with_terminal_keystrokes_is_refused_in_pool_sandboxes() -> Non
             check(config(f"agent.kind={kind}", f"agent.toolset={toolset}", SAYS))
     with pytest.raises(UserError, match=r"'keystrokes' calls terminal_keystrokes.*--set sandbox\.provider=docker"):
         check(config("agent.kind=keystrokes", SAYS), WORKER_URLS="http://a:1")
+
+
+async def test_a_harness_that_a_pool_server_lacks_is_named_with_the_command_for_its_machine(
+    tmp_path: Path,
+) -> None:
+    provider, chosen = FakeProvider(), ("agent.harness=pi", "agent.context_tokens=8192", "warm_start.enabled=false")
+    async with pool_server(provider, tmp_path) as (url, _):
+        router = create_app(lambda: RoutedPoolServers((url,), "", 1.0), Access("127.0.0.1"))
+        async with serving(router) as both:
+            for address in (url, both):
+                with pytest.raises(UserError, match=rf"machine of the pool server {url}: run `longshore"):
+                    await asyncio.to_thread(check, config(f"sandbox.urls={address}", *chosen))
+            provider.can_listen = False
+            with pytest.raises(UserError, match=rf"the pool server {url} cannot listen in its sandboxes.*as root"):
+                await asyncio.to_thread(check, config(f"sandbox.urls={url}", *chosen))
+            provider.can_listen, provider.programs = True, (PUBLISHED_HARNESSES["pi"].folder,)
+            await asyncio.to_thread(check, config(f"sandbox.urls={url}", *chosen))
 
 
 async def test_the_sandbox_slots_of_a_group_are_requested_from_one_address_with_enough_of_them(tmp_path: Path) -> None:
@@ -165,7 +183,8 @@ def test_a_local_run_needs_a_callback_address_for_remote_services() -> None:
     ("overrides", "why"),
     [
         (["agent.history=individual"], "set agent.history = 'whole'"),
-        (["agent.harness=x"], "runs sandboxes elsewhere"),
+        (["agent.harness=x"], "nobody can in sandboxes of sandbox.provider = 'environment': set .* 'docker' or 'pool'"),
+        (["agent.harness=x", "sandbox.provider=daytona"], "nobody can in sandboxes of sandbox.provider = 'daytona'"),
         (["sandbox.options={a=1}"], "are for daytona and providers that packages add"),
         (["sandbox.image=a:1"], "sets them where it is started"),
         (["sandbox.provider=docker", "sandbox.callback=10.0.0.1"], "remove sandbox.callback"),

@@ -85,6 +85,7 @@ def test_a_healthy_run_and_a_run_that_has_just_begun_raise_no_alert() -> None:
         ({"steps": steps(clip_high=0.0, clip_low=0.0)}, "unclipped", "Raise learner.lr"),
         ({"steps": steps(entropy=0.05)}, "entropy", "from 1.2 to 0.05"),
         ({"unstarted": 20}, "sandbox_start", "20 of the last 256 attempts"),
+        ({"loop_lag_s": {"buffer": 0.1, "worker-0": 14.2}}, "loop_lag", "worker-0 stood still for 14.2 s"),
         ({"disk": DiskSignals(10**9, 10**9, None)}, "disk", "953.7 MiB are free"),
         ({"disk": DiskSignals(50 * 10**9, 10**9, 3600.0)}, "disk", "full in 1.0 h"),
     ],
@@ -116,6 +117,7 @@ def test_an_alert_states_its_figure_and_the_setting_to_change(bad: dict[str, obj
         {"steps": steps(entropy=0.05), "entropy_at_first": None},
         {"unstarted": 2, "attempts": 10},
         {"disk": DiskSignals(3 * 10**9, 10**9, 10**6)},
+        {"loop_lag_s": {"worker-0": 4.9}},
         {"disk": None, "idle_engines": None},
     ],
 )
@@ -145,6 +147,7 @@ def test_every_key_that_an_alert_names_is_a_key() -> None:
         unstarted=99,
         disk=DiskSignals(1, 10**9, 1.0),
         idle_engines=1.0,
+        loop_lag_s={"worker-0": 9.0},
     )
     found = [*evaluate_rules(bad), *evaluate_rules(facts(steps=steps(clip_high=0.0, clip_low=0.0)))]
     assert set(about(found)) == {*HEALTH_RULES, *TUNING_RULES}
@@ -181,6 +184,15 @@ def test_only_the_newest_groups_and_episodes_of_training_count() -> None:
     assert found.groups == (GroupSignals(False, 0.5),) * 64
     assert found.statuses == {EpisodeStatus.COMPLETED: 1}
     assert (found.attempts, found.unstarted) == (3, 1)
+
+
+def test_the_lag_of_a_process_that_is_gone_is_forgotten() -> None:
+    signals = SignalCollector()
+    for t, writer, max_ms in ((0.0, "worker-0", 14_000.0), (30.0, "buffer", 2.0), (30.0, "worker-1", 8000.0)):
+        signals.observe_event({"kind": "loop.measured", "t": t, "writer": writer, "max_ms": max_ms, "p99_ms": 1.0})
+    assert signals.collect().loop_lag_s == {"worker-0": 14.0, "buffer": 0.002, "worker-1": 8.0}
+    signals.observe_event({"kind": "loop.measured", "t": 100.0, "writer": "buffer", "max_ms": 1.0, "p99_ms": 1.0})
+    assert signals.collect().loop_lag_s == {"buffer": 0.001, "worker-1": 8.0}
 
 
 def test_engines_are_not_idle_while_the_run_is_paused_or_evaluates() -> None:

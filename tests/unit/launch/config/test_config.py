@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from actors.agents.prompt import load_agent_prompt
-from actors.agents.settings import AgentKind, ThinkingMode, ToolsetKind
+from actors.agents.settings import AgentKind, CallFormatKind, ThinkingMode, ToolsetKind
 from actors.engines.settings import WeightTransferMode
+from actors.harnesses.catalog import PUBLISHED_HARNESSES
 from actors.rewards.settings import ProcessRewardKind, RewardSettings, RewardSpec, RewardTarget, make_reward_spec
 from launch.actor_group.learner_group import learner_spec
 from launch.config import (
@@ -27,6 +28,7 @@ from launch.config import (
     recipe_names,
     resolve,
 )
+from launch.config.command_line import format_agent_overrides
 from launch.config.loader import parse_override
 from launch.run_records.stored_config import config_tables
 from launch.settings.cluster import DevicePlacement
@@ -34,6 +36,7 @@ from learner.losses.settings import LossAggregation, LossType, ProximalPolicy
 from learner.settings import LORA_TARGETS, LoraSettings
 from protocol.errors import UserError
 from protocol.staleness import AdmissionLimit, AdmissionMode
+from sandbox.agent_programs import BROWSER_PROGRAMS
 from sandbox.tasks.formats.generated.generator import held_out_tasks
 
 
@@ -154,10 +157,14 @@ def test_a_config_survives_being_written_and_read() -> None:
         ("reward.discount=0.9", "set learner.advantage = 'turn', or reward.discount = 1"),
         ("reward.discount=1.1", "reward.discount: must be at most 1"),
         ("reward.proces=art", "did you mean 'reward.process'"),
-        ("judge.enabled=true", "set judge.url = 'http://host:30000/v1'"),
+        (
+            "judge.enabled=true",
+            "set judge.model to its Hugging Face folder, which the run then serves itself",
+        ),
         ("judge.url=host:30000", "write it as http://host:30000/v1"),
         ("judge.timeout_s=30", "judge.vote_timeout_s = 60 is more than judge.timeout_s = 30"),
         ("lora.rank=8", "set lora.rank = 0, or warm_start.enabled = false and model.path"),
+        ("kl.reference=/sft", "is for all weights of model.path, and the demo"),
         ("lora.alpha=0", "lora.alpha: must be above 0"),
         ("checkpoint.keep_every_steps=9", "set keep_every_steps = 8"),
         ("staleness.max_staleness=0", "set staleness.max_staleness = 1 or run.mode = 'sync'"),
@@ -168,7 +175,7 @@ def test_a_config_survives_being_written_and_read() -> None:
         ("data.kind=terminal_bench", "set data.path"),
         (
             "data.kind=harbour",
-            "dataset, harbor, openclaw, openclaw_messages, miles, swe_synth, code; did you mean 'harb",
+            "harbor, openclaw, openclaw_messages, miles, swe_synth, liveweb, swe_bug, code; did you mean 'harb",
         ),
         ("sandbox.provider=dokcer", "there are docker, pool, environment, daytona; did you mean 'docker'?"),
         ("sandbox.urls=http://a:18081", "set sandbox.provider = 'pool' or 'environment', or remove sandbox.urls"),
@@ -384,8 +391,10 @@ NEEDS: dict[Enum, list[str]] = {
     ThinkingMode.ON: ["warm_start.enabled=false"],
     ThinkingMode.OFF: ["warm_start.enabled=false"],
     ThinkingMode.NO_THINK: ["warm_start.enabled=false"],
+    CallFormatKind.AUTO: ["warm_start.enabled=false", "agent.tools=true"],
     ToolsetKind.SETA: ["warm_start.enabled=false"],
     ToolsetKind.OPENCLAW: ["warm_start.enabled=false"],
+    ToolsetKind.BROWSER: ["warm_start.enabled=false"],
     WeightTransferMode.ADAPTERS: ["warm_start.enabled=false", "model.path=/some/where", "lora.rank=8"],
 }
 """Further settings that a choice requires."""
@@ -416,7 +425,6 @@ def test_every_choice_of_an_enum_key_is_understood_by_its_room(key: str) -> None
     [
         ("sandbox.urls=a:18081", "write http://host:port"),
         ("sandbox.image=mine:1", "sandbox.image: sandbox.provider = 'pool' sets them where it is"),
-        ("agent.harness=agent", "set sandbox.provider = 'docker', or leave agent.harness out"),
     ],
 )
 def test_settings_that_pool_sandboxes_cannot_honour_are_refused(override: str, says: str) -> None:
@@ -441,6 +449,48 @@ def test_each_agent_kind_gets_its_prompt_and_refuses_keys_that_it_would_not_read
         load_recipe("demo", [*other, "agent.toolset=seta", "agent.harness=agent"])
     with pytest.raises(ConfigError, match=r"has its own: leave agent\.toolset out"):
         load_recipe("demo", [*other, "agent.kind=bash", "agent.toolset=seta"])
+
+
+def test_an_agent_with_a_browser_has_its_prompt_and_its_programs_and_sandboxes_of_this_machine() -> None:
+    other = ["warm_start.enabled=false", "agent.system_prompt=Use the shell."]
+    browser = [*other, "agent.kind=json", "agent.toolset=browser"]
+    agent = load_recipe("demo", browser).agent
+    assert agent.make_spec().prompt == load_agent_prompt("browser-1")
+    assert agent.agent_programs == BROWSER_PROGRAMS
+    with pytest.raises(
+        ConfigError, match=r"'browser' needs sandboxes of this machine.*set sandbox\.provider = 'docker'"
+    ):
+        load_recipe("demo", [*browser, "sandbox.provider=pool", "sandbox.urls=http://a:1"])
+
+
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        (["agent.harness=claude-cod"], "did you mean 'claude-code'.*'exec claude-cod'"),
+        (["agent.harness=claude-code"], "agent.context_tokens = 8192 has no room .* = 65536 or more .--agent claude"),
+        ([*format_agent_overrides("claude-code"), "agent.temperature=0.7"], r"sample at 1 \(agent\.temperature"),
+    ],
+)
+def test_limits_with_which_a_published_harness_cannot_work_are_refused(overrides: list[str], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        load_recipe("instruct", overrides)
+
+
+@pytest.mark.parametrize("name", PUBLISHED_HARNESSES)
+@pytest.mark.parametrize("recipe", ["demo", "instruct", "seta_qwen3_8b"])
+def test_any_recipe_can_have_a_published_harness_as_its_agent(recipe: str, name: str) -> None:
+    agent = load_recipe(recipe, format_agent_overrides(name)).agent
+    assert agent.published_harness is PUBLISHED_HARNESSES[name]
+    assert agent.agent_programs is not None
+
+
+def test_an_agent_raises_limits_that_are_too_low_and_no_others() -> None:
+    before = load_recipe("art_terminal", ["agent.context_tokens=20000"])
+    after = load_recipe("art_terminal", ["agent.context_tokens=20000", *format_agent_overrides("pi")])
+    assert (before.agent.context_tokens, after.agent.context_tokens) == (20000, 20000)
+    assert load_recipe("instruct", format_agent_overrides("pi")).agent.context_tokens == 16384
+    own = [*format_agent_overrides("pi"), "agent.context_tokens=9000"]
+    assert load_recipe("instruct", own).agent.context_tokens == 9000, "--set has the last word"
 
 
 def test_a_trajectory_of_rerendered_histories_must_fit_into_a_micro_batch() -> None:

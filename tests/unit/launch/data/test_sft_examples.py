@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import pytest
 
-from actors.tokens.chat_format import Tokenizer
+from actors.tokens.chat_template import Tokenizer
 from launch.data.conversations import TrainingDataError, parse_conversation
 from launch.data.demo.tokenizer import CHAT_TEMPLATE, train_tokenizer
 from launch.data.sft_examples import ConversationEncoder, SequenceExclusion, SequenceSelection, read_examples
@@ -138,7 +138,7 @@ def test_a_conversation_that_the_template_refuses_is_named_by_its_record(tokeniz
     other.chat_template = (
         "{%- for m in messages if m.role == 'tool' -%}{{- raise_exception('no tools') -}}{%- endfor -%}" + CHAT_TEMPLATE
     )
-    with pytest.raises(TrainingDataError, match=r"^f:1: .*refuses messages of user, assistant, tool, tool: no tools"):
+    with pytest.raises(TrainingDataError, match=r"^f:1: .*refuses messages of user, assistant, tool, tool \(no t"):
         ConversationEncoder(cast("Tokenizer", other)).encode(parse_conversation({"messages": PLAIN}, "f:1"))
 
 

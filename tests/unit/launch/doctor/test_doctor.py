@@ -31,6 +31,7 @@ from launch.doctor.storage import FolderFacts, ShmFacts
 from launch.doctor.versions import VersionFacts
 from protocol.cli.exit_codes import EXIT_FAILED, EXIT_USER
 from protocol.errors import UserError
+from sandbox.pool.disk_bound import DiskBound
 
 REQUIREMENTS = HostRequirements(folder=Path("/runs"), reserve_mb=512, containers=16)
 CUDA = replace(REQUIREMENTS, gpu_keys=("learner.device", "engine.device"), gpus=2)
@@ -135,7 +136,15 @@ W, F = FindingLevel.WARNING, FindingLevel.FAILED
             "not set up",
             "run `up`",
         ),
-        (replace(ENGINE, configured_url="tcp://x:1"), REQUIREMENTS, F, "docker", "not the engine that", "make setup"),
+        (replace(ENGINE, disk_bound=DiskBound.FILE_SIZE), REQUIREMENTS, W, "disk", "NOT ENFORCED", "pquota"),
+        (
+            replace(ENGINE, components=({"Name": "runc", "Version": "1.1.11"},)),
+            REQUIREMENTS,
+            W,
+            "docker",
+            "CVE-2024-21626",
+            "update it",
+        ),
         (
             replace(ENGINE, answer=EngineAnswer.NONE),
             REQUIREMENTS,
@@ -176,6 +185,22 @@ W, F = FindingLevel.WARNING, FindingLevel.FAILED
             "docker",
             "'i' is not",
             "images pull i",
+        ),
+        (
+            replace(ENGINE, has_wanted_harness=False),
+            replace(HARNESS, published_harness="codex"),
+            F,
+            "docker",
+            "'codex' is not installed",
+            "longshore harness install codex",
+        ),
+        (
+            replace(ENGINE, has_wanted_browser=False),
+            replace(REQUIREMENTS, browser=True),
+            F,
+            "docker",
+            "needs Chromium",
+            "longshore browser install",
         ),
         (replace(ENGINE, root=False), HARNESS, F, "docker", "agent.harness", "as root, or leave the key out"),
         (replace(ENGINE, url="tcp://box:2375"), HARNESS, F, "docker", "tcp://box:2375", "as root, or leave the key"),

@@ -3,24 +3,27 @@ blamed for an endpoint that was not there."""
 
 from __future__ import annotations
 
-import json
+import asyncio
 import socket
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, cast
 
+import aiohttp
 import openai
 import pytest
+from aiohttp import web
 
 from actors.engines.messages import EngineUnavailable
 from actors.rollout.chat_policy import ChatRefusedError
 from launch.evaluation.solvers import api_relay as relay_module
-from launch.evaluation.solvers.api_relay import ApiRelay, RelayedReply, RelaySession, RelaySettings
+from launch.evaluation.solvers.api_relay import ApiRelay, RelaySession, RelaySettings
 from protocol.processes.loopback import find_free_port
 from protocol.trajectory import EpisodeStatus
 from sandbox.session.sandbox_session import SandboxSession
 from tests.support.fakes.fake_chat import ChatErrorReply, FakeChat, scripted_replies, serve_fake_chat
+from tests.support.network.aiohttp_servers import serve_on_loopback
 
 SECRET = "sk-the-endpoints-own"
 HEARD: list[tuple[int, str]] = []
@@ -147,52 +150,36 @@ async def test_an_unreachable_endpoint_is_recorded_as_an_engine_failure(monkeypa
     assert isinstance(line.last_error, EngineUnavailable)
 
 
-def sse_body(*values: object) -> bytes:
-    return b"".join(b"event: x\ndata: " + json.dumps(value).encode() + b"\n\n" for value in values) + b"data: [DONE]\n"
+PART = b'data: {"choices": [{"delta": {"content": "hi"}}]}\n\n'
+END = b'data: {"choices": [{"delta": {}, "finish_reason": "stop"}]}\n\n'
 
 
-@pytest.mark.parametrize(
-    ("body", "expected"),
-    [
-        (
-            json.dumps(
-                {
-                    "choices": [{"message": {"content": "hi"}}],
-                    "usage": {"prompt_tokens": 3, "completion_tokens": 2},
-                }
-            ).encode(),
-            RelayedReply("hi", 3, 2),
-        ),
-        (
-            sse_body(
-                {"choices": [{"delta": {"content": "h"}}]},
-                {"choices": [{"delta": {"content": "i"}}], "usage": None},
-                {"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 2}},
-            ),
-            RelayedReply("hi", 3, 2),
-        ),
-        (
-            json.dumps(
-                {
-                    "content": [{"type": "text", "text": "hi"}, {"type": "tool_use"}],
-                    "usage": {"input_tokens": 3, "output_tokens": 2},
-                }
-            ).encode(),
-            RelayedReply("hi", 3, 2),
-        ),
-        (
-            sse_body(
-                {"type": "message_start", "message": {"usage": {"input_tokens": 3, "output_tokens": 1}}},
-                {"type": "content_block_delta", "delta": {"type": "text_delta", "text": "hi"}},
-                {"type": "message_delta", "delta": {}, "usage": {"output_tokens": 2}},
-            ),
-            RelayedReply("hi", 3, 2),
-        ),
-        (b"<html>", RelayedReply()),
-        (b"[1]", RelayedReply()),
-    ],
-)
-def test_text_and_token_counts_are_read_from_either_api_whole_or_streamed(body: bytes, expected: RelayedReply) -> None:
-    found = RelayedReply()
-    found.parse_body(body)
-    assert found == expected
+@pytest.mark.parametrize(("sent", "turns"), [(PART, []), (PART + END, ["hi"])], ids=["before its end", "after it"])
+async def test_a_harness_that_hangs_up_has_had_a_reply_if_it_got_its_end(
+    monkeypatch: pytest.MonkeyPatch, sent: bytes, turns: list[str]
+) -> None:
+    """Codex hangs up at the last event, which is not always the end of the stream."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(sent)
+        await asyncio.Event().wait()
+        return response
+
+    app = web.Application()
+    app.router.add_post("/v1/chat/completions", answer)
+    async with serve_on_loopback(app, shutdown_timeout_s=0.01) as port:
+        chat = FakeChat(scripted_replies(""), url=f"http://127.0.0.1:{port}/v1")
+        async with asking(settings_of(chat, max_replies=1), monkeypatch) as (line, client):
+            headers = {"Authorization": f"Bearer {client.api_key}"}
+            async with aiohttp.ClientSession(headers=headers) as harness:
+                stream = await harness.post(f"{client.base_url}chat/completions", json={"messages": []})
+                assert await stream.content.readexactly(len(sent)) == sent
+                stream.close()
+            for _ in range(500):
+                if line.is_full and not line.all_turns():
+                    await asyncio.sleep(0.01)
+            assert line.is_full == bool(turns), "the call is still pending"
+            assert [turn.text for turn in line.all_turns()] == turns
+            assert line.last_error is None

@@ -32,8 +32,8 @@ class FakeAttemptPool:
     closes: Exception | None = None
     closed: int = 0
 
-    async def open(self, task: Task, deadline_s: float) -> object:
-        del task, deadline_s
+    async def open(self, task: Task, deadline_s: float, programs: object) -> object:
+        del task, deadline_s, programs
         if self.opens is not None:
             raise self.opens
         return object()
@@ -46,7 +46,7 @@ class FakeAttemptPool:
 
 
 async def attempt(pool: FakeAttemptPool, acts: Exception | None = None) -> AttemptRecord:
-    async def act() -> None:
+    async def act(_: Task) -> None:
         if acts is not None:
             raise acts
 

@@ -12,6 +12,7 @@ from launch.evaluation.results.evaluation_summary import (
     AgentFacts,
     EvalFacts,
     EvaluationDescription,
+    FamilyResult,
     RewardStatistics,
     summarise_attempts,
 )
@@ -89,6 +90,17 @@ def test_failures_are_counted_by_stage_and_have_no_reward() -> None:
     assert (found.planned, found.complete) == (4, False)
     assert {k: each.tasks for k, each in found.pass_at_k.items()} == {"1": 1}
     assert (found.tokens.prompt, found.tokens.completion, found.tokens.total, found.seconds) == (40, 2, 42, 2.5)
+
+
+def test_each_family_of_tasks_has_a_result_of_its_own() -> None:
+    """GRPO-TCR's validation is a table by data source; attempts without a verdict are in none of its means."""
+    code = [replace(graded("c", n, passed=n == 0, reward=1.0 - n), family="taco_code") for n in range(2)]
+    done = latest_records([graded("a", 0, passed=True), failed("a", 1), failed("b", 0), *code])
+    found = summarise_attempts(ABOUT, plan_attempts(["a", "b", "c"], 2), done, seed=0)
+    assert found.families == {
+        "family": FamilyResult(tasks=2, graded=1, pass_ratio=1.0, tests_passed=1.0, reward=1.0),
+        "taco_code": FamilyResult(tasks=1, graded=2, pass_ratio=0.5, tests_passed=0.5, reward=0.5),
+    }
 
 
 def test_a_failed_clean_up_leaves_the_verdict() -> None:

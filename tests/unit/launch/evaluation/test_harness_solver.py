@@ -16,7 +16,9 @@ from launch.evaluation.solvers.harnesses import HarnessSolverRun, StartedHarness
 from protocol.errors import InfraError
 from protocol.evaluation import AttemptUsage
 from protocol.trajectory import EpisodeStatus, Segment
+from sandbox.tasks.task import Task
 
+TASK = Task("t", "Do it.")
 TURNS = (ModelTurn("a", (ToolCallRecord("shell", "ls"), ToolCallRecord("shell", "id"))), ModelTurn("b", malformed=True))
 
 
@@ -30,6 +32,9 @@ class FakeLine:
     last_error: InfraError | None = None
     last_content: str = "b"
     is_open: bool = False
+
+    def all_turns(self) -> Sequence[ModelTurn]:
+        return self.model_turns
 
     def turns(self) -> Sequence[ModelTurn]:
         return self.model_turns
@@ -46,7 +51,7 @@ class FakeActing:
     fails: Exception | None = None
     exit_summary: str = "exit code 127"
 
-    async def run(self) -> EpisodeStatus:
+    async def play(self, _: Task) -> EpisodeStatus:
         assert self.line.is_open, "it asks while nobody listens"
         if self.fails is not None:
             raise self.fails
@@ -67,7 +72,7 @@ async def test_the_turns_and_usage_of_a_harness_are_counted() -> None:
     line = FakeLine(TURNS)
     attempt = harnessed(line)
     assert (attempt.turns, attempt.final_answer, attempt.usage) == ((), "", AttemptUsage())
-    assert await attempt.run() is EpisodeStatus.TURN_LIMIT
+    assert await attempt.play(TASK) is EpisodeStatus.TURN_LIMIT
     assert not line.is_open
     assert (attempt.turns, attempt.final_answer) == (TURNS, "b")
     assert attempt.usage == AttemptUsage(
@@ -84,9 +89,9 @@ async def test_the_turns_and_usage_of_a_harness_are_counted() -> None:
 )
 async def test_a_harness_that_never_got_a_reply_has_no_verdict(fails: Exception | None, why: str) -> None:
     with pytest.raises(InfraError, match=f"without a reply from the policy: {why}"):
-        await harnessed(FakeLine(()), fails).run()
+        await harnessed(FakeLine(()), fails).play(TASK)
 
 
 async def test_a_harness_that_destroys_its_sandbox_is_graded_for_it() -> None:
     with pytest.raises(SandboxDestroyedByAgent):
-        await harnessed(FakeLine(TURNS), SandboxDestroyedByAgent("PID 1 is gone")).run()
+        await harnessed(FakeLine(TURNS), SandboxDestroyedByAgent("PID 1 is gone")).play(TASK)

@@ -28,6 +28,7 @@ from launch.run_records.metrics_log import MetricsLog
 from launch.settings.metrics import MetricsSettings
 from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK, EXIT_USER
 from protocol.errors import UserError
+from protocol.events import EventLog
 from protocol.run_directory.json_fields import Event
 from protocol.settings import ConfigError
 from tests.support.fakes.fake_run import write_fake_run
@@ -160,6 +161,24 @@ def test_a_scrape_gets_the_newest_step_and_the_event_counts(run_dir: Path) -> No
     assert {labels["state"] for labels, _ in found["longshore_sandboxes"]} == {"live", "starting", "waiting"}
 
 
+def test_a_scrape_gets_the_tasks_by_the_state_of_their_images(run_dir: Path) -> None:
+    EventLog(run_dir, "scheduler-2", "node-0").emit("images.counted", tasks=40, ready=12, failed=1)
+    counts = {labels["state"]: value for labels, value in exposed(run_dir)["longshore_task_images"]}
+    assert counts == {"ready": 12.0, "failed": 1.0, "missing": 27.0}
+
+
+def test_a_scrape_gets_the_signs_of_cheating_and_the_graded_episodes_by_isolation(tmp_path: Path) -> None:
+    assert exposed(tmp_path)["longshore_episodes_suspicious_total"] == [({"run": "fake"}, 0.0)], "it exists for alerts"
+    log = EventLog(tmp_path, "worker-0-0", "node-0")
+    for name, isolation in (("a", "toolchain"), ("b", "shared"), ("c", "toolchain"), ("d", "")):
+        log.emit("episode.finished", trajectory=name, status="completed", isolation=isolation)
+    log.emit("episode.suspicious", trajectory="b", why=["ls /tests"])
+    found = exposed(tmp_path)
+    assert found["longshore_episodes_suspicious_total"] == [({"run": "fake"}, 1.0)]
+    graded = {labels["isolation"]: value for labels, value in found["longshore_episodes_graded_total"]}
+    assert graded == {"toolchain": 2.0, "shared": 1.0}, "the last one had no tests"
+
+
 def dashboard_metrics() -> set[str]:
     panels = json.loads(DASHBOARD.read_text())["panels"]
     queries = [target["expr"] for panel in panels for target in panel.get("targets", ())]
@@ -176,17 +195,32 @@ def test_every_metric_of_the_dashboard_exists(run_dir: Path) -> None:
     assert queried_names <= exposed_names | with_nothing_yet, queried_names - exposed_names - with_nothing_yet
 
 
+def test_a_process_that_is_gone_has_no_lag_and_a_stall_between_two_scrapes_is_counted() -> None:
+    collector = prometheus.PrometheusCollector("fake")
+    for t, writer, max_ms in ((0.0, "worker-0", 4000.0), (30.0, "worker-0", 1.0), (150.0, "buffer", 2.0)):
+        collector.observe_event({"kind": "loop.measured", "t": t, "writer": writer, "max_ms": max_ms, "p99_ms": 1.0})
+    values = {
+        (sample.name, sample.labels.get("process"), sample.labels.get("figure")): sample.value
+        for family in collector.collect()
+        for sample in family.samples
+    }
+    lags = {key[1:]: value for key, value in values.items() if key[0] == "longshore_loop_lag_seconds"}
+    assert lags == {("buffer", "max"): 0.002, ("buffer", "p99"): 0.001}
+    assert values["longshore_loop_stalled_seconds_total", "worker-0", None] == pytest.approx(4.001)
+
+
 def test_each_legend_of_the_dashboard_is_a_label_of_its_metric() -> None:
     """Otherwise the curves of a panel would have no names."""
     collector = prometheus.PrometheusCollector("fake")
     events: list[Event] = [
         {"kind": "learner.step", "staleness_histogram": [8, 4], "dropped": {"all_stale": 1}},
-        {"kind": "episode.finished", "status": "completed"},
+        {"kind": "episode.finished", "status": "completed", "isolation": "shared"},
         {"kind": "episode.failed", "reason": "sandbox_lost"},
         {"kind": "alert.raised", "name": "disk"},
         {"kind": "process.died", "what": "worker-0"},
         {"kind": "engine.loaded", "engine": "engine-0", "pause_ms": 5.0},
         {"kind": "sandbox.counted", "worker": "worker-0", "live": 2},
+        {"kind": "loop.measured", "writer": "worker-0", "max_ms": 1500.0, "p99_ms": 20.0},
     ]
     for event in events:
         collector.observe_event(event)
@@ -203,8 +237,8 @@ def test_each_legend_of_the_dashboard_is_a_label_of_its_metric() -> None:
 
 
 def test_every_described_step_metric_exists_in_a_metrics_line() -> None:
-    """Held against a line that a real run wrote."""
-    assert set(STEP_METRIC_HELP) <= set(json.loads((DATA / "metrics_line.json").read_text()))
+    """Held against a line that a real run wrote, without a judge of its own."""
+    assert set(STEP_METRIC_HELP) - {"judge_tokens"} <= set(json.loads((DATA / "metrics_line.json").read_text()))
 
 
 def test_counters_exist_before_their_first_event(run_dir: Path) -> None:

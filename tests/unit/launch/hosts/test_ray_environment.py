@@ -31,7 +31,15 @@ def answers_to(monkeypatch: pytest.MonkeyPatch, *modes: str) -> None:
 
 def test_nodes_of_this_machine_alone_stay_on_loopback(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
     answers_to(monkeypatch, "none")
-    assert resolve_ray_environment("", {}) == resolve_ray_environment(address, {}) == LOCAL_RAY_ENVIRONMENT
+    assert resolve_ray_environment(address, {}) == LOCAL_RAY_ENVIRONMENT
+    assert resolve_ray_environment("", {}).items() >= LOCAL_RAY_ENVIRONMENT.items()
+
+
+def test_nodes_of_this_machine_alone_have_a_token_of_their_own_at_each_start() -> None:
+    """Whatever the account has for other clusters."""
+    found = [resolve_ray_environment("", {"RAY_AUTH_TOKEN": "x", "RAY_AUTH_MODE": "disabled"}) for _ in range(2)]
+    assert [each["RAY_AUTH_MODE"] for each in found] == ["token", "token"]
+    assert len({"x", *(each["RAY_AUTH_TOKEN"] for each in found)}) == 3
 
 
 def test_the_token_is_used_if_the_cluster_requires_it_unless_the_user_set_a_mode(

@@ -13,11 +13,11 @@ import pytest
 
 from actors.runtime import placement_groups as actor_places
 from actors.runtime.placement_groups import NodeShare, PlacementBundle, PlacementError
-from launch.config import load_recipe
+from launch.config import RunConfig, load_recipe
 from launch.hosts import slot_reservation
 from launch.hosts.cluster_nodes import ClusterNode
-from launch.hosts.placement import place_engines, place_workers
-from launch.hosts.slot_reservation import LEARNER_ROLE, plan_slots, reserve_slots, resource_shares
+from launch.hosts.placement import place_engines, place_judges, place_workers
+from launch.hosts.slot_reservation import LEARNER_ROLE, ActorSlot, plan_slots, reserve_slots, resource_shares
 from protocol.errors import UserError
 
 
@@ -32,12 +32,19 @@ def nodes(*sizes: tuple[int, int]) -> list[ClusterNode]:
 GPUS = ("engine.device=cuda", "learner.device=cuda", "engine.tp=2", "engine.count=2", "learner.ranks=2")
 
 
+def slots_of(config: RunConfig, there: list[ClusterNode]) -> dict[str, dict[str, ActorSlot]]:
+    judges = place_judges(config, there)
+    return plan_slots(config, there[0], place_engines(config, there), judges, place_workers(config, there))
+
+
 def test_each_role_holds_the_gpus_that_it_computes_on() -> None:
-    config, there = load_recipe("demo", GPUS), nodes((8, 2), (8, 4), (4, 0))
-    slots = resource_shares(plan_slots(config, there[0], place_engines(config, there), place_workers(config, there)))
+    judge = ("judge.enabled=true", "judge.model=/judge", "judge.engines=3", "learner.advantage=turn")
+    config, there = load_recipe("demo", [*GPUS, *judge]), nodes((8, 2), (8, 4), (4, 3))
+    slots = resource_shares(slots_of(config, there))
     assert {role: [share.gpus for share in actors.values()] for role, actors in slots.items()} == {
         LEARNER_ROLE: [2],
         "engines": [2, 2],
+        "judges": [1, 1, 1],
         "workers": [0, 0, 0],
     }
 
@@ -46,7 +53,7 @@ def test_each_role_holds_the_gpus_that_it_computes_on() -> None:
 def test_no_more_processors_are_held_than_a_node_has(cpus: int) -> None:
     """Otherwise a run on a small machine would wait for slots that it never gets."""
     config, there = load_recipe("demo", ["engine.count=3"]), nodes((cpus, 0), (cpus, 0))
-    slots = resource_shares(plan_slots(config, there[0], place_engines(config, there), place_workers(config, there)))
+    slots = resource_shares(slots_of(config, there))
     of_node = Counter[str]()
     for actors in slots.values():
         for share in actors.values():
@@ -78,7 +85,7 @@ async def test_reserved_slots_are_released_even_if_the_rest_is_unavailable(
     ray, config, there = FakePlacementGroups(room), load_recipe("demo"), nodes((8, 0), (8, 0))
     monkeypatch.setattr(slot_reservation, "reserve_bundles", ray.hold)
     monkeypatch.setattr(slot_reservation, "release_bundles", ray.give_back)
-    slots = plan_slots(config, there[0], place_engines(config, there), place_workers(config, there))
+    slots = slots_of(config, there)
     if room == 3:
         async with reserve_slots("run/1", slots) as got:
             assert set(got) == {LEARNER_ROLE, "engine-0", "worker-0-0", "worker-1-0"}

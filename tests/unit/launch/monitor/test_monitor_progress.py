@@ -93,6 +93,17 @@ def test_steps_repeated_after_a_death_are_printed_again(tmp_path: Path):
     assert [line.split(" · ")[0] for line in progress.new_lines(store.view())] == ["step 3/3"]
 
 
+def test_images_that_become_ready_are_printed_at_every_fifth(tmp_path: Path):
+    log, store, progress = EventLog(tmp_path, "scheduler", "node-0"), RunStore(tmp_path), ProgressLog()
+    lines: list[str] = []
+    for ready in range(1, 41):
+        log.emit("images.counted", tasks=40, ready=ready, failed=0)
+        store.catch_up()
+        lines += progress.new_lines(store.view())
+        assert (f"images {ready} of 40" in panel_of(store)) is (ready < 40)
+    assert lines == [f"images: {ready} of 40 ready" for ready in (1, 8, 16, 24, 32, 40)]
+
+
 def test_a_phase_without_steps_prints_its_progress_at_every_fifth(tmp_path: Path):
     """A log that is silent for the minutes of a warm start looks like a run that hangs."""
     log, store, progress = EventLog(tmp_path, "driver", "node-0"), RunStore(tmp_path), ProgressLog()

@@ -63,6 +63,18 @@ def test_the_figures_of_the_report_are_those_of_the_summary(run_dir: Path):
         assert f"+{100 * row['difference']:.1f} ± 9.2" in page
 
 
+def test_the_share_of_episodes_by_isolation_is_shown(run_dir: Path):
+    grading = html.unescape(_report(run_dir)).partition("Grading</h2>")[2].partition("</section>")[0]
+    shares = dict(re.findall(r"<td>([^<]+)</td><td>[\d,]+</td><td>([\d.]+) %</td>", grading))
+    assert set(shares) == {
+        "tests on longshore's programs",
+        "tests that import or start code of the agent",
+        "signs of cheating",
+    }
+    graded = sum(float(share) for what, share in shares.items() if what.startswith("tests"))
+    assert graded == pytest.approx(100.0, abs=0.1)
+
+
 def test_the_held_out_family_is_shown_separately(run_dir: Path):
     before, _, after = _report(run_dir).partition("Held-out family, never trained on")
     for family in HELD_OUT:

@@ -298,6 +298,22 @@ def test_a_dead_workers_sessions_do_not_stay_on_the_page(tmp_path: Path):
     assert store.view().totals.deaths == 1
 
 
+def test_episodes_with_signs_of_cheating_and_the_isolation_of_all_are_shown(tmp_path: Path):
+    name, other = "train-g000001-s00-a0", "train-g000001-s01-a0"
+    events = [
+        {"t": 1, "kind": "episode.started", "trajectory": name, "worker": "w0", "task": "build"},
+        {"t": 2, "kind": "episode.suspicious", "trajectory": name, "why": ["its code falsified"]},
+        {"t": 3, "kind": "episode.finished", "trajectory": name, "reward": 0.0, "isolation": "shared"},
+        {"t": 4, "kind": "episode.finished", "trajectory": other, "reward": 1.0, "isolation": "toolchain"},
+        {"t": 5, "kind": "episode.finished", "trajectory": "train-g000002-s01-a0", "isolation": ""},
+    ]
+    view = store_with(tmp_path, events).view()
+    assert [(each.trajectory, each.task, each.detail, each.reward) for each in view.suspects] == [
+        (name, "build", "its code falsified", 0.0)
+    ]
+    assert (view.totals.suspicious, view.totals.isolation) == (1, {"shared": 1, "toolchain": 1})
+
+
 def test_a_lost_node_is_no_longer_counted_and_is_named(tmp_path: Path):
     gone = {"t": 3, "kind": "node.down", "name": "node-1", "address": "10.0.0.2"}
     store = store_with(tmp_path, [*({"t": 1, "kind": "node.up", "name": f"node-{index}"} for index in range(2)), gone])
@@ -319,6 +335,25 @@ def test_engines_and_sandboxes_of_a_lost_node_are_no_longer_shown_as_running(tmp
     assert [engine.state for engine in store.view().engines] == ["serving", "down"]
     counts = store.view().sandboxes
     assert (counts.live, counts.waiting, counts.started) == (3, 1, 10)
+
+
+def test_images_that_a_run_makes_are_counted_until_its_next_start(tmp_path: Path):
+    counts = {"t": 2, "kind": "images.counted", "tasks": 40, "ready": 12, "failed": 1}
+    store = store_with(tmp_path, [{"t": 1, "kind": "run.started"}, counts])
+    images = store.view().images
+    assert str(images) == "images: 12 of 40 ready, 1 failed"
+    assert images is not None
+    assert images.pending
+    assert describe_event(counts) is None, "a gauge, no line of the log"
+    EventLog(tmp_path, "driver", "node-0").emit("run.started")
+    store.catch_up()
+    assert store.view().images is None
+
+
+def test_a_task_that_is_left_out_is_a_warning_with_its_reason():
+    line = describe_event({"t": 1, "kind": "task.unusable", "task": "web", "reason": "step 3/7: RUN make"})
+    assert line is not None
+    assert (line.level, line.text) == ("warn", "web is left out: step 3/7: RUN make")
 
 
 @pytest.mark.parametrize(

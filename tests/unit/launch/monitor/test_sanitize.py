@@ -9,12 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launch.monitor.run_state.sanitize import TerminalSanitizer, sanitize_json, sanitize_text
+from launch.monitor.run_state.sanitize import TerminalSanitizer, sanitize_json
+from protocol.plain_text import sanitize_text
 
 HOSTILE = st.lists(
     st.sampled_from([
         "a", "ö", "\n", "\t", "\r", "\x1b", "[", "]", "0;", "31", "m", "H", "J", "n", "c", "t", "?25h", "\x07", "\\",
         "52;c;aGk=", "8;;http://x", "P", "_", "^", "X", "\x9b", "\x9d", "\x00", "\x7f", "\u202e", "(B", "7", " ", "q",
+        "\x1bPtmux;", "\x1b\x1b", "\x9c", "\x90",
     ]),
     max_size=30,
 ).map("".join)  # fmt: skip
@@ -60,6 +62,8 @@ def test_a_sequence_split_between_two_events_is_sanitized_like_a_whole_one(text:
         ("\x1b[6nx\x1b[c", "x"),
         ("\x1bPq#0\x1b\\x", "x"),
         ("a\x1b", "a"),
+        ("\x9b31mx\x9d0;title\x9cy", "xy"),
+        ("\x1bPtmux;\x1b\x1b]52;c;aGk=\x07\x1b\\x", "x"),
         ("\x1b[?25l", "\x1b[?25l"),
     ],
 )

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import fcntl
+import itertools
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import orjson
 import pytest
 
+from actors.gateway.reply_roles import mark_roles
 from launch.bench.monitor.synthetic_run import write_synthetic_run
 from launch.monitor.api_types import TokenUse
 from launch.monitor.archive.recordings import find_turn_positions, read_sanitized_recording
@@ -32,7 +35,7 @@ from protocol.run_directory.trained_log import (
     pack_trained_tokens,
 )
 from protocol.run_directory.trajectory_export import TrajectoryExporter, UnreadableTrajectoryError
-from protocol.trajectory import TestResult, Turn, TurnKind
+from protocol.trajectory import ASIDES, ReplyRole, Segment, TestResult, Turn, TurnKind
 from protocol.weights import NO_VERSION, LineageEntry, WeightVersion, make_version
 from tests.support.runs.trajectories import make_segment, make_trajectory
 
@@ -40,8 +43,9 @@ OLD, NEW = make_version(1, 0), make_version(1, 3)
 NAN = np.float32(np.nan)
 
 
-def run_of(run_dir: Path, *, reason: str = "", trained: bool = True) -> RunFollower:
-    """One trajectory of a prompt of 3 tokens, 4 sampled ones of which the first is too old, and an observation of 2."""
+def run_of(run_dir: Path, *, reason: str = "", trained: bool = True, asides: tuple[Segment, ...] = ()) -> RunFollower:
+    """One trajectory of a prompt of 3 tokens, 4 sampled ones of which the first is too old, and an observation of 2;
+    then ``asides``."""
     (run_dir / "config.json").write_bytes(orjson.dumps({"config": {"staleness": {"max_staleness": 2}}}))
     lineage = LineageLog(run_dir)
     lineage.append(LineageEntry(OLD, 0, NO_VERSION))
@@ -56,7 +60,7 @@ def run_of(run_dir: Path, *, reason: str = "", trained: bool = True) -> RunFollo
         Turn(TurnKind.OBSERVATION, 7, 9, "shell\x1b[2J", 1, 2.0),
     )
     segment = type(segment)(segment.token_ids, mask, (mask * -0.5).astype(np.float32), versions, turns)
-    trajectory = make_trajectory(0, 0, reward=0.5, segments=(segment,))
+    trajectory = make_trajectory(0, 0, reward=0.5, segments=(segment, *asides))
     blob = codec.pack_trajectory(trajectory)
     TrajectoryExporter(run_dir).export_trajectory(codec.inspect_blob(blob), blob)
     if trained:
@@ -141,6 +145,39 @@ def test_trajectory_details_have_the_turns_and_their_positions_in_the_recording(
     assert (prompt.index, prompt.at_s, observation.tool, observation.exit_code) == (-1, None, "shell", 1)
     assert (found.instruction, found.parts, found.trained_version) == ("Do now", {"outcome": 0.5}, "1.3")
     assert (found.recording.name, found.recording.live, found.max_staleness) == ("train-g000000-s00-a0", False, 2.0)
+
+
+def test_a_turn_has_its_own_position_in_the_recording_where_segments_have_another_order(tmp_path: Path) -> None:
+    now = itertools.count(100.0)
+    with CastWriter.open(
+        tmp_path / "terminals" / "train-g000000-s00-a0.cast", title="", clock=lambda: next(now)
+    ) as cast:
+        for turn in range(3):
+            cast.record_marker(turn_marker_label(turn))
+    later, title = (
+        replace(make_segment(1, 2), turns=(Turn(TurnKind.MODEL, 1, 3, number=number),)) for number in (2, 1)
+    )
+    follower = run_of(tmp_path, trained=False, asides=(later, title))
+    found = read_trajectory_detail(follower.read_context(), follower.locate("train-g000000-s00"))
+    turns = [turn for segment in found.segments for turn in segment.turns if turn.kind == "model"]
+    assert [turn.index for turn in turns] == [0, 2, 1]
+    first, last, middle = (turn.at_s for turn in turns)
+    assert first < middle < last
+
+
+def test_a_reply_that_is_not_the_agents_work_is_told_apart_with_its_tokens(tmp_path: Path) -> None:
+    asides = mark_roles([make_segment(1, 2), make_segment(1, 2)], [ReplyRole.AUXILIARY, ReplyRole.DISCARDED], ASIDES)
+    follower = run_of(tmp_path, trained=False, asides=asides)
+    where = follower.locate("train-g000000-s00")
+    found = read_trajectory_detail(follower.read_context(), where)
+    assert [[turn.role for turn in segment.turns] for segment in found.segments] == [
+        *(["", "", ""], ["", "auxiliary"], ["", "discarded"])
+    ]
+    pages = [read_token_page(follower.read_context(), where, segment, 0, 9) for segment in (1, 2)]
+    assert [page.use for page in pages if page] == [
+        [TokenUse.PROMPT, TokenUse.AUXILIARY, TokenUse.AUXILIARY],
+        [TokenUse.PROMPT, TokenUse.DISCARDED, TokenUse.DISCARDED],
+    ]
 
 
 def test_damaged_token_facts_do_not_hide_the_rest_of_a_page(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from launch.config import RunConfig, load_recipe, resolve
-from launch.data.demo.model import CONTEXT_TOKENS
+from launch.data.demo.model import CONTEXT_TOKENS, build_demo_model
 from launch.plan.forecast import (
     Bottleneck,
     Forecast,
@@ -21,6 +21,7 @@ from launch.plan.forecast import (
     forecast_run,
     max_episodes,
 )
+from launch.plan.judge_memory import find_judge_problems, judge_memory
 from launch.plan.memory import ProcessMemory, engine_memory, kv_bytes_per_token, learner_memory, read_model_shape
 from launch.plan.memory_fit import find_memory_problems
 from launch.simulate.run_trace import RunTrace, read_trace
@@ -169,9 +170,11 @@ def test_the_memory_of_a_rank_follows_from_the_parameters_of_its_model() -> None
     assert adapters["gradients"] < 0.02 * alone["gradients"]
 
 
+CUDA = ("learner.device=cuda", "learner.dtype=bfloat16", "engine.device=cuda", "engine.dtype=bfloat16")
+
+
 def cuda(*values: str) -> RunConfig:
-    devices = ("learner.device=cuda", "learner.dtype=bfloat16", "engine.device=cuda", "engine.dtype=bfloat16")
-    return load_recipe("demo", ["warm_start.enabled=false", *devices, *values])
+    return load_recipe("demo", ["warm_start.enabled=false", *CUDA, *values])
 
 
 def test_memory_saving_settings_lower_the_planned_memory() -> None:
@@ -213,6 +216,31 @@ def test_a_role_that_does_not_fit_is_named_with_the_setting_to_change() -> None:
     learner, engine = found(cuda("engine.mem_fraction_static=0.7"), 20 << 30)
     assert "room for 0 tokens" in engine
     assert "raise engine.tp" in engine
+
+
+def test_the_judges_gpus_and_their_memory_are_part_of_the_plan(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    parameters = build_demo_model(tmp_path, load_recipe("demo").model, 0)
+    judge = ("judge.enabled=true", f"judge.model={tmp_path}", "judge.engines=2", "learner.advantage=turn")
+    keys = [word for key in (*CUDA, *judge) for word in ("--set", key)]
+    done = call_command(capfd, "launch.plan", "demo", *keys, "--json")
+    plan = json.loads(done.stdout)
+    assert (done.returncode, plan["gpus"]) == (0, 4)
+    own = plan["memory"][2]
+    assert (own["process"], own["count"], own["parts"]["weights"]) == ("judge GPU", 2, 2 * parameters)
+    assert own["peak_bytes"] <= 80 << 30
+    assert "memory of each of 2 judge GPUs" in done.stderr
+
+
+def test_a_judge_that_does_not_fit_is_named_with_the_setting_to_change(tmp_path: Path) -> None:
+    build_demo_model(tmp_path, load_recipe("demo").model, 0)
+    config = cuda("judge.enabled=true", f"judge.model={tmp_path}", "learner.advantage=turn")
+    for gpu, found in ((1 << 30, 0), (1 << 20, 1)):
+        memory = judge_memory(config, gpu)
+        assert memory is not None
+        problems = [*find_judge_problems(config, memory, gpu)]
+        assert (len(problems), "raise judge.tp" in "".join(problems)) == (found, found == 1)
 
 
 def test_the_demo_models_shape_is_that_of_the_model_that_is_built() -> None:

@@ -67,10 +67,10 @@ def replayed(
         truncate_by_length,
     )
     playing = create_replay_episode(
-        found, origin, TASK, terminal, recorded_verdict=found.verdict, observer=FakeObserver(), settings=LIMITS
+        found, origin, terminal, recorded_verdict=found.verdict, observer=FakeObserver(), settings=LIMITS
     )
     try:
-        return playing, asyncio.run(playing.run())
+        return playing, asyncio.run(playing.play(TASK))
     except SandboxDestroyedByAgent:
         return playing, None
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
+from launch.actor_group.specs.judge_spec import check_judge_model
 from launch.config import load_recipe
 from launch.data.demo.model import build_demo_model
 from launch.run import preflight
@@ -22,6 +25,49 @@ def test_a_shared_gpu_needs_the_memory_saver_package(monkeypatch: pytest.MonkeyP
     preflight.check_memory_saver(load_recipe("demo", cuda))
     with pytest.raises(UserError, match=r"-m pip install torch-saver-that-is-not-there, or --set cluster\.placement="):
         preflight.check_memory_saver(load_recipe("demo", [*sharing, *cuda]))
+
+
+@pytest.mark.parametrize(
+    ("positions", "missing", "says"),
+    [
+        (8192, "", ""),
+        (4096, "", r"judge\.max_new_tokens = 4096 leaves no room for a question: .* allow 4090 tokens for both"),
+        (8192, "config.json", r"has no config\.json with max_position_embeddings.*or set judge\.url"),
+        (8192, "model.safetensors", r"has no \*\.safetensors, the weights that its engines load"),
+        (8192, "tokenizer.json", "has no usable tokenizer"),
+    ],
+)
+def test_a_judge_that_cannot_be_served_or_asked_is_refused(
+    tmp_path: Path, positions: int, missing: str, says: str
+) -> None:
+    build_demo_model(tmp_path, load_recipe("demo", ["model.layers=1"]).model, 0, positions)
+    (tmp_path / missing).unlink() if missing else None
+    judge = ("judge.enabled=true", f"judge.model={tmp_path}", "learner.advantage=turn")
+    with pytest.raises(UserError, match=says) if says else nullcontext():
+        check_judge_model(load_recipe("demo", judge))
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({}, ""),
+        ({"max_position_embeddings": 64}, ""),
+        ({"num_hidden_layers": 3, "vocab_size": 9}, r"has another vocab_size, num_hidden_layers than .*model: name a"),
+        (None, r"kl\.reference = '.*reference' cannot be compared with .*config\.json cannot be read"),
+    ],
+)
+def test_a_reference_of_another_shape_than_the_model_is_refused(
+    tmp_path: Path, changed: dict[str, int] | None, says: str
+) -> None:
+    model, reference = tmp_path / "model", tmp_path / "reference"
+    build_demo_model(model, load_recipe("demo", ["model.layers=1"]).model, 0)
+    shutil.copytree(model, reference)
+    config = reference / "config.json"
+    written = json.loads(config.read_text()) | (changed or {})
+    config.write_text(json.dumps(written)) if changed is not None else config.unlink()
+    keys = [f"model.path={model}", "warm_start.enabled=false", f"kl.reference={reference}", "kl.coefficient=0.1"]
+    with pytest.raises(UserError, match=says) if says else nullcontext():
+        preflight.check_reference(load_recipe("demo", keys))
 
 
 def test_a_context_beyond_the_positions_of_the_model_is_refused_with_the_maximum(tmp_path: Path) -> None:

@@ -63,7 +63,8 @@ def write_run(run_dir: Path) -> None:
     worker, engine, driver = (EventLog(run_dir, name, "node-0") for name in ("worker-0", "engine-0", "driver-1"))
     for trajectory in ("train-g000000-s00-a0", "train-g000000-s01-a0", "before-g000000-s00-a0"):
         worker.emit("sandbox.started", trajectory=trajectory)
-        worker.emit("episode.finished", trajectory=trajectory)
+        worker.emit("episode.finished", trajectory=trajectory, isolation="shared")
+    worker.emit("episode.suspicious", trajectory="train-g000000-s00-a0", why=["ls /tests"])
     worker.emit("episode.failed", trajectory="train-g000001-s00-a0")
     worker.emit("episode.failed", trajectory="before/1/0-a0")
     for attempts, last in ((500, 0.5), (250, 0.2)):
@@ -86,9 +87,15 @@ def write_run(run_dir: Path) -> None:
         {"rewound_to": 1, "t": 113.0},
         {"step": 2, "t": 115.0, "elapsed_s": 3.0, "wait_s": 1.0, "step_s": 1.0, "trained_tokens": 300,
          "masked_tokens": 20, "mixed_prefix_turns": 3, "server_switched_turns": 1,
+         "auxiliary_turns": 2, "discarded_turns": 1,
          "engine_tokens": 450, "staleness_max": 2.0, "staleness_mean": 1.0, "clip_high": 0.5, "clip_low": 0.0},
     ]  # fmt: skip
     (run_dir / "metrics.jsonl").write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in lines))
+
+
+def test_the_summary_has_the_share_of_episodes_by_isolation(tmp_path: Path) -> None:
+    write_run(tmp_path)
+    assert summarise_run(tmp_path, facts())["grading"] == {"isolation": {"shared": 3}, "suspicious": 1}
 
 
 def test_the_summary_has_the_online_evaluations_and_the_best_checkpoint(tmp_path: Path) -> None:
@@ -128,6 +135,8 @@ def test_every_figure_equals_what_was_measured(tmp_path: Path) -> None:
         "masked_tokens": 20,
         "mixed_prefix_turns": 3,
         "server_switched_turns": 1,
+        "auxiliary_turns": 2,
+        "discarded_turns": 1,
         "superseded": 1,
         "spanning_versions": 1,
         "infra_failures": 1,
@@ -205,12 +214,12 @@ def test_time_offloaded_is_no_pause_for_weights(tmp_path: Path) -> None:
 def test_events_that_could_not_be_written_are_counted_as_lost(tmp_path: Path) -> None:
     """Figures that are counted from events are too low then."""
     write_run(tmp_path)
-    assert summarise_run(tmp_path, facts())["events"] == {"written": 20, "lost": 0}
+    assert summarise_run(tmp_path, facts())["events"] == {"written": 21, "lost": 0}
     lines = [("scheduler", seq) for seq in (0, 3, 4, 0, 1, 3, 1)] + [("late", 1)]
     text = "".join(f'{{"t": 1.0, "kind": "x", "writer": "{writer}", "seq": {seq}}}\n' for writer, seq in lines)
     last = '{"t": 1.0, "kind": "x", "writer": "late", "seq": 3}\n'
     (tmp_path / "events" / "scheduler.jsonl").write_text(f"{text}{last[:40]}\n{last}")
-    assert summarise_run(tmp_path, facts())["events"] == {"written": 20 + 9, "lost": (2 + 1 + 1) + (1 + 1)}
+    assert summarise_run(tmp_path, facts())["events"] == {"written": 21 + 9, "lost": (2 + 1 + 1) + (1 + 1)}
 
 
 def test_the_seconds_of_a_resumed_run_exclude_the_time_between_its_starts(tmp_path: Path) -> None:

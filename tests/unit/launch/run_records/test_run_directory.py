@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import re
+import stat
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,17 @@ def test_each_new_run_has_a_separate_directory(tmp_path: Path) -> None:
         assert second.run_id == f"{first.run_id}-2"
         assert first.logs == tmp_path / first.run_id / "starts" / "1" / "logs"
         assert first.logs.is_dir()
+
+
+@pytest.mark.parametrize(("shared", "mode"), [(False, 0o700), (True, 0o755)])
+def test_other_accounts_enter_a_run_only_if_that_was_asked_for(tmp_path: Path, shared: bool, mode: int) -> None:
+    """It holds tasks with their hidden tests, weights, and the monitor's token."""
+    before = os.umask(0o022)
+    try:
+        with RunDirectory.create(tmp_path, "demo", "mine", shared=shared) as run:
+            assert stat.S_IMODE(run.path.stat().st_mode) == mode
+    finally:
+        os.umask(before)
 
 
 def test_a_name_collision_is_refused_with_the_remedies(tmp_path: Path) -> None:

@@ -215,16 +215,12 @@ class RunHistoryMachine(RuleBasedStateMachine):
 
     def deliver(self, episode: ModelEpisode, reward: float) -> AppendOutcome:
         request, segments = episode.request, (history_segment(episode.versions),)
-        trajectory = make_trajectory(
-            request.group, request.sample, reward=reward, size=SIZE, attempt=request.attempt, segments=segments
-        )
+        trajectory = replace(make_trajectory(reward=reward, segments=segments), request=request)
         frames = codec.encode_trajectory(trajectory)
         digest, blob = codec.frames_digest(frames), codec.pack_frames(frames)
         assert len(blob) <= LARGEST
-        name, status, sampled = request.trajectory_id, trajectory.status, len(episode.versions)
-        arrival = TrajectoryArrival(
-            name, request.group, request.sample, reward, reward > 0, status, digest, blob, sampled
-        )
+        status, sampled = trajectory.status, len(episode.versions)
+        arrival = TrajectoryArrival(trajectory.request, reward, reward > 0, status, digest, blob, sampled)
         (outcome,), closed = self.journal.append_batch([arrival])
         if closed:
             self.follow()

@@ -105,6 +105,7 @@ class FakeLearner:
     nonfinite_at: list[int] = field(default_factory=list)
     """Steps of which that many batches have no finite update."""
     references: list[tuple[int, bool]] = field(default_factory=list)
+    reference_folders: list[str] = field(default_factory=list)
     """Its weights when it was told of the reference, and whether it was to write it."""
     publishes: int = 1000
     """The call of ``begin_publish`` after so many kills it."""
@@ -172,6 +173,7 @@ class FakeLearner:
 
     def freeze_reference(self, folder: str, write: bool) -> None:
         self.references.append((self.weights, write))
+        self.reference_folders.append(folder)
         if write:
             Path(folder).mkdir()
 
@@ -251,6 +253,7 @@ class TrainingRun:
             online_evaluation=NoOnlineEvaluation(),
             step_hooks=self.step_hooks,
             sampled_tokens=self.engine_tokens,
+            judge_tokens=self.judge_tokens,
             events=self.events,
         )
 
@@ -264,6 +267,10 @@ class TrainingRun:
     async def engine_tokens(self) -> int:
         """A hundred before training, and a hundred in each step."""
         return 100 * (1 + self.training.step)
+
+    async def judge_tokens(self) -> int:
+        """Ten before training, and ten in each step."""
+        return 10 * (1 + self.training.step)
 
     def change(self, values: Mapping[str, object]) -> None:
         """Set ``section.key`` → value."""
@@ -367,6 +374,7 @@ async def test_a_batch_without_a_token_to_train_is_dropped_and_does_not_count_as
     assert [manifest.step for manifest in run.weight_sync.offered] == [1, 2]
     lines = read_metrics(tmp_path)
     assert [line["step"] for line in lines] == [1, 2]
+    assert all(line["engine_tokens"] == 10 * line["judge_tokens"] > 0 for line in lines), "each counts its own tokens"
     assert [(line["trained_trajectories"], line["staleness_histogram"]) for line in lines] == [
         (PER_STEP * 2, [7, 3])
     ] * 2
@@ -421,6 +429,16 @@ async def test_a_restarted_learner_gets_the_reference_that_the_first_one_wrote(t
     run.change({"kl.coefficient": 0.1})
     await run.go()
     assert [learner.references for learner in run.generations] == [[(0, True)], [(2, False)]]
+
+
+async def test_a_configured_reference_is_read_at_the_start_and_after_each_restart(tmp_path: Path) -> None:
+    """And never written, if it is gone: the weights that a learner happens to have would take its place."""
+    run = TrainingRun(tmp_path, dies_at=[4])
+    reference = tmp_path / "sft"
+    run.change({"kl.coefficient": 0.1, "kl.reference": reference})
+    await run.go()
+    assert [learner.references for learner in run.generations] == [[(0, False)], [(2, False)]]
+    assert {folder for learner in run.generations for folder in learner.reference_folders} == {str(reference)}
 
 
 def kept_batches(run_dir: Path) -> Counter[str]:

@@ -217,14 +217,6 @@ def test_a_first_token_without_a_prompt_is_weighted_but_not_trained(lineage):
     assert batch.samples[0].columns.weights.tolist() == [0.25, 0.25]
 
 
-def test_unknown_version_is_an_error(lineage):
-    """Its staleness cannot be known, so it must not be trained as if it were fresh."""
-    with pytest.raises(
-        BadSampleError, match=r"train-g000001-s00 has tokens of version 99, which this run does not have"
-    ):
-        read_batch([encoded(0, 1.0, segment([0, 1], 99))], lineage, WeightVersion(5), settings())
-
-
 def test_supervised_samples_leave_out_first_tokens():
     ids = np.arange(4, dtype=np.int32)
     found = make_supervised_samples([(ids, np.array([1, 0, 1, 1], np.uint8)), (ids, np.array([1, 0, 0, 0], np.uint8))])
@@ -278,15 +270,3 @@ def test_only_turns_sampled_and_prefilled_with_the_current_weights_are_on_policy
 def test_an_invalid_loss_mask_is_refused(mask):
     with pytest.raises(BadSampleError, match=r"sequence 0 has token ids \[4\] and a loss mask"):
         make_supervised_samples([(np.arange(4, dtype=np.int32), np.array(mask, np.float32))])
-
-
-def test_a_group_of_one_is_refused_for_group_advantages(lineage):
-    alone = Trajectory(
-        RolloutRequest("run", GroupId(1), 0, 1, "task", 0),
-        EpisodeStatus.COMPLETED,
-        Reward(1.0),
-        (segment([0, 1, 1], 5),),
-    )
-    with pytest.raises(BadSampleError, match=r"group of one.*rollout\.group_size.*'batch'"):
-        read_batch([pack_trajectory(alone)], lineage, WeightVersion(5), settings())
-    assert read_batch([pack_trajectory(alone)], lineage, WeightVersion(5), settings(advantage="batch")).trained

@@ -6,12 +6,25 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from actors.gateway.reply_roles import mark_roles
 from learner.data.batch import read_batch
 from learner.losses.aggregation import token_loss_weights
 from learner.losses.reward_shaping import shape_reward
-from learner.losses.settings import LossAggregation, RewardShapingSettings
+from learner.losses.settings import AdvantageEstimator, LossAggregation, RewardShapingSettings
 from protocol.codec import pack_trajectory
-from protocol.trajectory import EpisodeStatus, GroupId, Reward, RolloutRequest, Segment, Trajectory, Turn, TurnKind
+from protocol.trajectory import (
+    ASIDES,
+    MAX_REWARD,
+    EpisodeStatus,
+    GroupId,
+    ReplyRole,
+    Reward,
+    RolloutRequest,
+    Segment,
+    Trajectory,
+    Turn,
+    TurnKind,
+)
 from protocol.weights import NO_VERSION, Lineage, WeightVersion
 from tests.support.runs.learner_specs import make_objective, make_spec
 
@@ -102,6 +115,29 @@ def test_turn_advantages_compare_turns_with_the_same_index():
     assert found[3:] == [[0.0], [0.0]], "no variance"
     for sample in batch.samples:
         assert (np.ptp(sample.columns.advantages.reshape(-1, 3), axis=1) == 0).all(), "a turn's tokens are alike"
+
+
+@pytest.mark.parametrize("advantage", AdvantageEstimator)
+def test_the_largest_rewards_give_finite_advantages(advantage):
+    """Larger ones reach no batch: with 1e308 the advantages are not numbers."""
+    rewards = (MAX_REWARD, MAX_REWARD, 0.0, -MAX_REWARD)
+    batch = read([episode(0, sample, each, turns_of(each)) for sample, each in enumerate(rewards)], advantage=advantage)
+    for sample in batch.samples:
+        assert np.isfinite(np.square(sample.columns.advantages)).all()
+
+
+def test_a_turn_without_loss_has_no_index_among_the_turns():
+    """A title shifts no turn of an episode against those of the others, and weighs on no token."""
+    title = mark_roles([turns_of(0.0)], [ReplyRole.AUXILIARY], ASIDES)
+    others = [episode(0, sample, float(sample), turns_of(0.25 * sample, 0.5)) for sample in (1, 2)]
+    marked, plain = (
+        read([episode(0, 0, 1.0, *segments, turns_of(1.0, 0.0)), *others], advantage="turn") for segments in (title, ())
+    )
+    for one, other in zip(marked.samples, plain.samples, strict=True):
+        assert one.columns.advantages.tolist() == other.columns.advantages.tolist()
+        assert one.columns.weights.tolist() == other.columns.weights.tolist()
+    assert [batch.metrics["auxiliary_turns"] for batch in (marked, plain)] == [1, 0]
+    assert [batch.metrics["turns"] for batch in (marked, plain)] == [6, 6]
 
 
 def test_reward_shaping_applies_to_the_sum_of_turn_and_episode_rewards():

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from protocol import codec
 from protocol.codec import CodecError
-from protocol.trajectory import EpisodeStatus, Segment, Trajectory, Turn, TurnKind
+from protocol.trajectory import EpisodeStatus, ReplyRole, Segment, Trajectory, Turn, TurnKind
 from tests.support.runs.trajectories import assert_equal, make_segment, make_trajectory
 
 MAX = 1 << 20
@@ -152,7 +152,7 @@ def test_a_summary_agrees_with_its_trajectory(trajectory: Trajectory) -> None:
     assert (summary.tokens, summary.sampled) == (trajectory.tokens, trajectory.sampled_tokens)
     assert summary.digest == codec.frames_digest(frames)
     used = np.concatenate([segment.versions[segment.loss_mask == 1] for segment in trajectory.segments])
-    assert (summary.oldest, summary.newest) == ((used.min(), used.max()) if len(used) else (-1, -1))
+    assert summary.versions == tuple(sorted(set(used.tolist())))
 
 
 @pytest.mark.parametrize(
@@ -188,13 +188,15 @@ def test_a_nan_reward_is_refused() -> None:
         inspected(make_trajectory(reward=float("nan")))
 
 
-def test_turns_without_rewards_are_encoded_in_the_older_format() -> None:
+def test_turns_without_rewards_and_roles_are_encoded_in_the_older_format() -> None:
     """Readers and recorded runs of another age understand each other."""
     made = make_trajectory(1, 0)
     bare = codec.encode_trajectory(made)
     assert b'"turns":{' in bytes(bare[0])
     assert bytes(bare[0]).count(b'"reward"') == 1, "the episode's alone"
     assert {turn.reward for turn in codec.decode_trajectory(bare, max_bytes=MAX).segments[0].turns} == {0.0}
-    turns = tuple(turn._replace(reward=0.25) for turn in made.segments[0].turns)
+    assert b'"role"' not in bytes(bare[0])
+    assert {turn.role for turn in codec.decode_trajectory(bare, max_bytes=MAX).segments[0].turns} == {ReplyRole.WORK}
+    turns = tuple(turn._replace(reward=0.25, role=ReplyRole.AUXILIARY) for turn in made.segments[0].turns)
     paid = replace(made, segments=(replace(made.segments[0], turns=turns), *made.segments[1:]))
     assert_equal(codec.decode_trajectory(codec.encode_trajectory(paid), max_bytes=MAX), paid)

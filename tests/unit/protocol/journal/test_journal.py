@@ -37,22 +37,12 @@ from tests.support.runs.trajectories import RUN, make_plan, make_trajectory
 LARGEST = 1000
 
 
-def arrival(group: int, sample: int, reward: float | None = None, attempt: int = 0) -> TrajectoryArrival:
+def arrival(group: int, sample: int, reward: float | None = None, attempt: int = 0, size: int = 4) -> TrajectoryArrival:
     reward = float(sample) if reward is None else reward
-    trajectory = make_trajectory(group, sample, reward=reward, attempt=attempt)
-    frames, request, sampled = codec.encode_trajectory(trajectory), trajectory.request, trajectory.sampled_tokens
+    trajectory = make_trajectory(group, sample, reward=reward, attempt=attempt, size=size)
+    frames, sampled = codec.encode_trajectory(trajectory), trajectory.sampled_tokens
     digest, blob = codec.frames_digest(frames), codec.pack_frames(frames)
-    return TrajectoryArrival(
-        request.trajectory_id,
-        request.group,
-        sample,
-        reward,
-        trajectory.passed,
-        trajectory.status,
-        digest,
-        blob,
-        sampled,
-    )
+    return TrajectoryArrival(trajectory.request, reward, trajectory.passed, trajectory.status, digest, blob, sampled)
 
 
 def open_journal(folder: Path, *, run_id: str = RUN, budget: int = 10**9, free: int = 10**12) -> Journal:
@@ -155,7 +145,7 @@ def test_a_group_closes_with_its_last_sample_and_reports_its_rewards(journal: Jo
 def test_passed_samples_are_recorded_separately_from_rewards(journal: Journal) -> None:
     """Otherwise a bonus, a penalty or a judge's score in the reward would change the reported pass rate."""
     journal.open_group(make_plan(5, 2), b"")
-    failed, passed = arrival(5, 0, 2.0), arrival(5, 1, 0.8)
+    failed, passed = arrival(5, 0, 2.0, size=2), arrival(5, 1, 0.8, size=2)
     (closed,) = journal.append_batch([replace(failed, passed=False), replace(passed, passed=True)])[1]
     assert (closed.rewards, closed.passed) == ({0: 2.0, 1: 0.8}, {1})
 
@@ -336,10 +326,10 @@ def test_the_end_of_a_run_accounts_for_everything_and_a_resume_undoes_it(journal
 
 def test_open_groups_and_cursor_survive_a_restart(tmp_path: Path) -> None:
     journal = open_journal(tmp_path)
-    plan = GroupPlan(GroupId(4), "some task", (2**40, 1, 2))
+    plan = GroupPlan(GroupId(4), "task-4", (2**40, 8, 2))
     assert journal.open_group(plan, b"after 4")
     assert not journal.open_group(plan, b"after 4")
-    journal.append_batch([arrival(4, 1)])
+    journal.append_batch([arrival(4, 1, size=3)])
     journal.close()
     journal = open_journal(tmp_path)
     (group,) = journal.list_open_groups()

@@ -33,10 +33,9 @@ def arrival(group: int, sample: int, reward: float | None = None) -> tuple[codec
     trajectory = make_trajectory(group, sample, reward=reward, sampled=6500)
     frames = codec.encode_trajectory(trajectory)
     summary = codec.inspect_frames(frames, max_bytes=1 << 20)
-    request, blob = trajectory.request, codec.pack_frames(frames)
-    name, status = request.trajectory_id, trajectory.status
     return summary, TrajectoryArrival(
-        name, request.group, sample, reward, summary.passed, status, summary.digest, blob, summary.sampled
+        *(summary.request, reward, summary.passed, summary.status),
+        *(summary.digest, codec.pack_frames(frames), summary.sampled),
     )
 
 
@@ -127,6 +126,17 @@ def test_bytes_that_changed_on_the_disk_are_never_handed_to_the_learner(run_dir:
     assert lease is not None
     with pytest.raises(JournalError, match=r"bytes of train-g000003-s02 do not match its digest.*journal recover"):
         journal.read_payloads(lease)
+    journal.close()
+
+
+@pytest.mark.parametrize("byte", [b"x", b"\xff"])
+def test_a_payload_whose_key_changed_on_the_disk_is_damage_with_advice(run_dir: Path, byte: bytes) -> None:
+    _, row = arrival(3, 2)
+    overwrite(run_dir, b"train-g000003-s02" + row.blob[:100], 5, byte)
+    journal = open_journal(run_dir)
+    with pytest.raises(JournalError, match=r"is damaged.*longshore journal recover"):  # noqa: PT012  whichever meets it first
+        for _, read in journal.iterate_payloads():
+            assert read()
     journal.close()
 
 
@@ -380,7 +390,7 @@ def test_a_file_that_is_not_a_journal_is_refused(run_dir: Path, capfd: pytest.Ca
     assert command(capfd, "recover", run_dir)[0] == 2
 
 
-@pytest.mark.parametrize("text", [b"ready", b"zero_variance", b"[0,1,2,3]"])
+@pytest.mark.parametrize("text", [b"ready", b"zero_variance", b"[7,8,9,10]"])
 @pytest.mark.parametrize("byte", [b"#", b"\xff"])
 def test_an_unknown_value_in_the_journal_is_reported_as_damage_with_advice(
     run_dir: Path, text: bytes, byte: bytes

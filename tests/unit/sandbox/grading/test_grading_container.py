@@ -30,7 +30,7 @@ class FakeTestContainer:
 
     def __init__(self, container: str, spec: ContainerSpec) -> None:
         self.container, self.spec, self.alive = container, spec, True
-        self.excess_bytes = 0
+        self.workdir, self.excess_bytes = "/app", 0
         self.tests_user, self.tests_image = ContainerUser(), None
         self.looked_after: list[str] = []
         self.engine = self

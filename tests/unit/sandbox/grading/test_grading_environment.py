@@ -15,7 +15,7 @@ IMAGE = {"PATH": "/opt/tool/bin:/usr/bin", "MODE": "prod", "PYTHONPATH": "/opt/l
 def grading_environment(
     image: Mapping[str, str], isolation: Isolation = Isolation.TOOLCHAIN, *, task: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    return build_test_environment(image, task or {}, {"http_proxy": "proxy"}, isolation, offline=True)
+    return build_test_environment({**image, **(task or {})}, {"http_proxy": "proxy"}, isolation, offline=True)
 
 
 def folders(env: Mapping[str, str]) -> list[str]:
@@ -38,7 +38,7 @@ def test_image_programs_get_all_image_variables_with_the_image_path_after_the_sh
 
 def test_only_toolchain_programs_get_shim_answers_and_import_folders():
     folders = ("/srv/app", "/app/out", "/")
-    toolchain = build_test_environment({}, {}, {}, Isolation.TOOLCHAIN, folders, offline=False)
+    toolchain = build_test_environment({}, {}, Isolation.TOOLCHAIN, folders, offline=False)
     assert (toolchain["LONGSHORE_SHIMS_ANSWER"], toolchain["LONGSHORE_IMPORTABLE"].split(":")) == (
         "1",
         ["", "app", "srv", "tests"],

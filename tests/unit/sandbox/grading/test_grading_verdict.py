@@ -132,25 +132,27 @@ def test_two_tests_with_the_same_short_name_must_both_pass():
 
 
 def test_without_expected_names_the_first_report_with_tests_names_them():
-    assert outcomes((), GradingReport(reward=1.0), report(a=P), report(a=P, forged=P)) == {"a": P}
+    assert outcomes((), GradingReport(rewards={"reward": 1.0}), report(a=P), report(a=P, forged=P)) == {"a": P}
 
 
 def test_a_reward_without_named_tests_is_the_verdict():
     for value, outcome in ((2.0, P), (1.0, P), (0.5, F), (-1.0, F)):
-        verdict = judge_reports((), {}, [GradingReport(reward=value), GradingReport(reward=7.0)])
-        assert (verdict.reward, [(test.name, test.outcome) for test in verdict.tests]) == (
-            value,
+        verdict = judge_reports(
+            (), {}, [GradingReport(rewards={"reward": value}), GradingReport(rewards={"reward": 7.0})]
+        )
+        assert (verdict.rewards, [(test.name, test.outcome) for test in verdict.tests]) == (
+            {"reward": value},
             [(REWARD_TEST, outcome)],
         )
 
 
 def test_a_reward_of_one_does_not_replace_tests_that_did_not_run():
-    assert outcomes(("a",), GradingReport(reward=1.0)) == {"a": GradingOutcome.MISSING}
+    assert outcomes(("a",), GradingReport(rewards={"reward": 1.0})) == {"a": GradingOutcome.MISSING}
 
 
 def test_a_reward_below_one_revokes_a_full_pass():
-    assert outcomes(("a",), report(a=P), GradingReport(reward=0.5)) == {"a": P, REWARD_TEST: F}
-    assert outcomes(("a", "b"), report(a=P, b=F), GradingReport(reward=0.0)) == {"a": P, "b": F}
+    assert outcomes(("a",), report(a=P), GradingReport(rewards={"reward": 0.5})) == {"a": P, REWARD_TEST: F}
+    assert outcomes(("a", "b"), report(a=P, b=F), GradingReport(rewards={"reward": 0.0})) == {"a": P, "b": F}
 
 
 def test_the_score_is_weighted():
@@ -166,14 +168,14 @@ def test_the_score_is_weighted():
         (0, False, [report(a=P)], ""),
         (0, False, [report(a=F)], ""),
         (1, False, [report(a=P, b=F)], ""),
-        (1, False, [report(a=P), GradingReport(reward=0.0)], ""),
+        (1, False, [report(a=P), GradingReport(rewards={"reward": 0.0})], ""),
         (1, False, [report(b=P)], ""),
         (5, False, [report(a=S)], ""),
         (3, False, [], ""),
         (9, True, [report(a=P, b=F)], "killed"),
         (137, False, [report(a=P, b=F)], "killed"),
-        (1, False, [report(a=P), GradingReport(reward=1.0)], ""),
-        (137, False, [report(a=P), GradingReport(reward=1.0)], "killed"),
+        (1, False, [report(a=P), GradingReport(rewards={"reward": 1.0})], ""),
+        (137, False, [report(a=P), GradingReport(rewards={"reward": 1.0})], "killed"),
         (1, False, [report(a=P)], "exited with 1"),
         (1, False, [report(a=P, b=S)], "exited with 1"),
     ],

@@ -93,7 +93,7 @@ def test_an_unreadable_report_is_empty(path, data):
 @pytest.mark.parametrize(
     ("name", "data"),
     [
-        *(("reward.txt", data) for data in (b"nan", b"inf", b"1 or so", b"\n", b"\xff", b"0,5")),
+        *(("reward.txt", data) for data in (b"nan", b"inf", b"1e308", b"-1e10", b"1 or so", b"\n", b"\xff", b"0,5")),
         ("reward.json", b"1" + b"0" * 400),
         *(("reward.json", data) for data in (b"{}", b"[1]", b"null", b'"1"', b"1e999", b"{", b"[" * 100_000)),
         *(
@@ -124,7 +124,7 @@ def test_an_unreadable_reward_is_a_fault(name, data):
     ],
 )
 def test_a_reward_is_any_finite_number(name, data, reward):
-    assert read_report(f"/logs/verifier/{name}", data) == GradingReport(reward=reward)
+    assert read_report(f"/logs/verifier/{name}", data).reward == reward
 
 
 @given(st.sampled_from(["a.xml", "ctrf.json", "reward.json", "reward.txt"]), st.binary(max_size=200))

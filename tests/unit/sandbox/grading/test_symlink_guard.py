@@ -37,7 +37,7 @@ def root(tmp_path: Path) -> Path:
 def init(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if shutil.which("gcc") is None:
         pytest.skip("no C compiler here to build PID 1's program with")
-    return build_init(tmp_path_factory.mktemp("init"))
+    return build_init(tmp_path_factory.mktemp("init")).init
 
 
 @pytest.fixture

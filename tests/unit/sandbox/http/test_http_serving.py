@@ -14,10 +14,10 @@ from pathlib import Path
 
 import httpx
 import pytest
-from starlette.applications import Starlette
 
 from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK, main_guard
 from protocol.errors import InfraError
+from sandbox.http.application import create_application
 from sandbox.http.auth import Access
 from sandbox.http.serving import bind_listener, listener_url, run_server
 from sandbox.http.task_codec import encode_task
@@ -29,7 +29,7 @@ from sandbox.server.task_source import TaskSource
 from sandbox.tasks.task import Task
 from tests.support.fakes.fake_provider import FakeProvider
 
-Running = Callable[[Starlette], AbstractAsyncContextManager[None]]
+Running = Callable[[], AbstractAsyncContextManager[None]]
 
 
 @pytest.fixture(autouse=True)
@@ -42,13 +42,14 @@ def _signals_as_they_were() -> Generator[None]:
 
 def ended(running: Running) -> int:
     """Return the exit code of a server around this application."""
+    app = create_application("ended", [], running, lambda: b"", Access("127.0.0.1"))
     with bind_listener("127.0.0.1", 0) as listener:
-        return main_guard(lambda: run_server(Starlette(lifespan=running), listener))
+        return main_guard(lambda: run_server(app, listener))
 
 
 def test_a_failed_start_prints_one_line_and_sets_the_exit_code(capfd: pytest.CaptureFixture[str]):
     @asynccontextmanager
-    async def running(_: Starlette) -> AsyncGenerator[None]:
+    async def running() -> AsyncGenerator[None]:
         raise InfraError("the daemon is gone")
         yield
 
@@ -62,7 +63,7 @@ def test_a_stopped_server_exits_its_context_and_fails_if_that_fails(
     seen: list[str] = []
 
     @asynccontextmanager
-    async def running(_: Starlette) -> AsyncGenerator[None]:
+    async def running() -> AsyncGenerator[None]:
         seen.append("entered")
         os.kill(os.getpid(), signal.SIGTERM)
         yield
@@ -73,8 +74,8 @@ def test_a_stopped_server_exits_its_context_and_fails_if_that_fails(
     assert capfd.readouterr() == ("", ""), "it said that it answers"
 
     @asynccontextmanager
-    async def failing(app: Starlette) -> AsyncGenerator[None]:
-        async with running(app):
+    async def failing() -> AsyncGenerator[None]:
+        async with running():
             yield
         raise InfraError("not all of it is gone")
 

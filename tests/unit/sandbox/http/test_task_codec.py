@@ -11,14 +11,15 @@ from hypothesis import strategies as st
 
 from sandbox.docker.network.private_networks import MAX_SERVICES
 from sandbox.http.task_codec import MAX_FILES, TaskRefused, check_task_bounds, decode_task, encode_task
-from sandbox.tasks.task import GradingLevel, ImageBuild, NetworkMode, Task, TaskNetwork, TaskService
+from sandbox.tasks.task import GradingLevel, ImageBuild, NetworkMode, SharedFolder, Task, TaskNetwork, TaskService
 
 TASK = Task(
     id="t",
     instruction="é\n",
     files={"/app/a": bytes(range(256))},
     build=ImageBuild({"Dockerfile": b"FROM x\xff", "a": b""}, executable=frozenset({"a"})),
-    services=(TaskService("db", env={"A": "b"}),),
+    services=(TaskService("db", env={"A": "b"}, volumes=(SharedFolder("kept", "/a"),)),),
+    volumes=(SharedFolder("kept", "/b", read_only=True),),
     network=TaskNetwork(agent=NetworkMode.PROXY, allowed_hosts=("a.example",)),
     grading=GradingLevel.COMMIT,
     agent_user="bob",
@@ -43,7 +44,9 @@ def test_bytes_and_text_come_back(files: dict[str, bytes], instruction: str):
         {"files": {"/a\0": b""}}, {"tests": {"../../x": b""}}, {"tests": {"/x": b""}}, {"env": {"A=B": "c"}},
         {"env": {"A": "\0"}}, {"memory_mb": 0}, {"memory_mb": 1 << 40}, {"cpus": -1.0}, {"pids": 0},
         {"test_timeout_s": 0.0}, {"agent_timeout_s": 1e9}, {"setup": "\0"},
-        {"build_timeout_s": 0.0}, {"storage_mb": -1},
+        {"start_url": "file:///etc/passwd"}, {"start_url": "http://"},
+        {"weights": {"test_one": 1e308}}, {"weights": {"test_one": -1.0}}, {"build_timeout_s": 0.0}, {"storage_mb": -1},
+        {"volumes": (SharedFolder("a/b", "/a"),)}, {"volumes": (SharedFolder("a", "../a"),)},
         {"reports": ("x",)}, {"artifacts": ("/a/../../b",)}, {"solution_files": {"../x": b""}},
         {"network": TaskNetwork(allowed_hosts=("a b",))}, {"network": TaskNetwork(allowed_hosts=("a\r\nX: y",))},
     ],

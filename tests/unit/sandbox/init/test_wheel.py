@@ -47,9 +47,11 @@ def test_the_built_package_contains_pid_1_and_uses_it_without_a_compiler(
         assert "node_modules/uplot/dist/uPlot.iife.min.js" in carried
     monkeypatch.setattr(build, "FOLDER", built / "sandbox" / "init")
     monkeypatch.setenv("PATH", "")
-    init = build.build_init(tmp_path / "cache")
-    assert init.parent == built / "sandbox" / "init"
-    assert subprocess.run([init], check=False).returncode == 2, "it is no program of ours: it takes three arguments"
+    programs = build.build_init(tmp_path / "cache")
+    assert {each.parent for each in programs} == {built / "sandbox" / "init"}
+    assert subprocess.run([programs.init], check=False).returncode == 2, (
+        "it is no program of ours: it takes three arguments"
+    )
     assert not (tmp_path / "cache").exists()
 
 

@@ -27,13 +27,13 @@ sizes = st.integers(0, 1 << 40)
 
 @given(used=sizes, grown=sizes, others=sizes, limit=sizes, free=sizes)
 def test_no_layer_exceeds_its_limit_unmeasured_unless_space_is_freed(used, grown, others, limit, free):
-    seen = MeasuredLayer((Path("/"),), None, limit, used, free, 0.0)
+    seen = MeasuredLayer("c", "", (Path("/"),), None, limit, used, free, 0.0)
     if used + grown > limit:
         assert is_measurement_due(seen, free - grown - others, 0.0)
 
 
 def test_a_quiet_disk_is_measured_rarely():
-    seen = MeasuredLayer((Path("/"),), None, 100, 10, 1000, 0.0)
+    seen = MeasuredLayer("c", "", (Path("/"),), None, 100, 10, 1000, 0.0)
     assert not is_measurement_due(seen, 1000, MAX_MEASURE_INTERVAL_S)
     assert not is_measurement_due(seen, 5000, MAX_MEASURE_INTERVAL_S)
     assert is_measurement_due(seen, 1000, MAX_MEASURE_INTERVAL_S + 1)
@@ -63,10 +63,10 @@ class MeasuredSession:
     def __init__(self, place: Path) -> None:
         self.engine, self._place, self.requested = self, place, asyncio.Event()
 
-    async def inspect(self, _: str) -> dict[str, str]:
+    async def inspect(self, _: str) -> dict[str, Any]:
         self._place.touch()
         files = {"HostnamePath": str(self._place), "HostsPath": "/proc/1/none", "ResolvConfPath": ""}
-        return files | {"Id": "c", "State": {"Pid": 0}, "NetworkSettings": {"Networks": {}}}
+        return files | {"Id": "c", "Config": {"Labels": {}}, "State": {"Pid": 0}, "NetworkSettings": {"Networks": {}}}
 
 
 async def test_a_missing_or_unreadable_folder_does_not_end_the_disk_watch(

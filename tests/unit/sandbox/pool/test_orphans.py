@@ -45,16 +45,21 @@ def all_in(wanted: Sequence[tuple[str, str, str]], labels: Mapping[str, str]) ->
     return all(key in labels and (not equals or labels[key] == value) for key, equals, value in wanted)
 
 
+class FakeList:
+    def __init__(self, answer: object) -> None:
+        self.answer = answer
+
+    async def list(self, **_: object) -> object:
+        return self.answer
+
+
 class FakeImageDaemon:
     def __init__(self, images: FakeImages) -> None:
         self.docker, self.images = self, images
-        self.networks = self
+        self.networks, self.volumes = FakeList([]), FakeList({"Volumes": None})
 
     async def containers(self, labels: Mapping[str, str]) -> tuple[()]:
         return ()
-
-    async def list(self, **_: object) -> list[dict[str, Any]]:
-        return []
 
 
 async def swept(images: FakeImages) -> int:

@@ -172,12 +172,22 @@ async def test_a_failed_connection_is_retried_and_then_an_infrastructure_failure
     machine, box = await opened(Lab())
     box.errors = [fake_daytona.DaytonaConnectionError("reset"), TimeoutError()]
     assert (await machine.call("list-processes")).words == ("1:2",)
+    box.errors = [fake_daytona.DaytonaBadGatewayError("502"), fake_daytona.DaytonaRateLimitError("429")]
+    assert (await machine.call("list-processes")).words == ("1:2",)
     box.errors = [fake_daytona.DaytonaConnectionError("reset")] * 3
     with pytest.raises(SandboxLost, match="does not answer"):
         await machine.call("list-processes")
     box.errors = [fake_daytona.DaytonaError("500")]
     with pytest.raises(SandboxLost, match="failed sandbox"):
         await machine.call("list-processes")
+
+
+async def test_a_transferred_file_that_the_agent_removes_is_an_error_of_the_file_alone() -> None:
+    machine, box = await opened(Lab())
+    box.errors = [fake_daytona.DaytonaFileNotFoundError("/.longshore/x")]
+    with pytest.raises(OSError, match="longshore"):
+        await machine.download("/.longshore/x")
+    assert machine.lost is None
 
 
 async def test_a_deleted_sandbox_stays_vanished_without_a_cause() -> None:
@@ -251,5 +261,6 @@ def test_the_fake_has_the_signatures_of_daytonas_sdk() -> None:
         assert {each.name for each in fields(getattr(fake_daytona, made))} <= theirs
     assert "path" in parameters(real.Image.from_dockerfile)
     assert [*parameters(files.download_file)][:2] == ["self", "args"]
-    for error in ("DaytonaNotFoundError", "DaytonaGoneError", "DaytonaConnectionError"):
-        assert issubclass(getattr(real, error), real.DaytonaError)
+    for name, error in vars(fake_daytona).items():
+        if name.startswith("Daytona") and name.endswith("Error"):
+            assert [kind.__name__ for kind in error.__mro__] == [kind.__name__ for kind in getattr(real, name).__mro__]

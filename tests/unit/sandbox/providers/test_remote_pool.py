@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -21,7 +22,7 @@ from sandbox.errors import (
 )
 from sandbox.grading.grader import max_grading_s
 from sandbox.http.auth import Access
-from sandbox.http.task_codec import TaskRefused
+from sandbox.http.task_codec import MAX_FILES, TaskRefused
 from sandbox.pool.leases import LeaseLimits
 from sandbox.providers.interface import open_sandbox
 from sandbox.providers.remote import RemotePool
@@ -51,6 +52,22 @@ async def test_a_server_that_stays_full_is_abandoned_in_time(tmp_path: Path):
         await pool.open(TASK)
         with pytest.raises(SandboxStartError, match="provided no sandbox"):
             await pool.open(TASK)
+
+
+async def test_files_of_a_task_and_of_a_sandbox_pass_up_to_their_bound_and_no_further(tmp_path: Path):
+    files = {f"a/{number}": b"x" for number in range(MAX_FILES)}
+    most = replace(TASK, files={f"/{path}": data for path, data in files.items()}, tests=files, solution_files=files)
+    many = {f"/b/{number}": b"x" for number in range(25_001)}
+    provider = FakeProvider()
+    async with pool_server(provider, tmp_path) as (url, _), RemotePool(url, acquire_s=60.0) as pool:
+        sandbox = await pool.open(most)
+        await sandbox.write_files(many)
+        assert provider.opened[0].files.items() >= many.items()
+        with pytest.raises(TaskRefused, match="has 30,001 files, and may have 30,000"):
+            await pool.open(replace(most, tests={**files, "one more": b""}))
+        with pytest.raises(TaskRefused, match="more than 200,000"):
+            await pool.open(replace(TASK, expected_tests=("test",) * 200_000))
+    assert len(provider.opened) == 1
 
 
 async def test_the_background_heartbeat_keeps_an_idle_lease(tmp_path: Path):

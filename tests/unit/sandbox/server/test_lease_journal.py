@@ -25,6 +25,7 @@ def journal(tmp_path: Path) -> LeaseJournal:
 
 def test_a_lease_is_restored_with_its_container_and_undelivered_operations(journal: LeaseJournal, tmp_path: Path):
     journal.record_sandbox("old", {})
+    journal.record_step(0)
     journal.record_sandbox("container", RESET)
     journal.begin("run/a", "d"), journal.end("run/a", HttpReply(200, OkReply()))
     journal.begin("run#1", "e"), journal.end("run#1", HttpReply(200, OkReply())), journal.delivered("run#1")
@@ -33,7 +34,7 @@ def test_a_lease_is_restored_with_its_container_and_undelivered_operations(journ
     assert (found.lease.id, found.lease.task_key, found.lease.request_id, found.lease.group) == (
         "run-0", "task", "request", "group",
     )  # fmt: skip
-    assert (found.container, found.reset) == ("container", RESET)
+    assert (found.container, found.reset, found.step) == ("container", RESET, None)
     assert remembered_operations(found) == {"run/a": ("d", b'{"ok":true}'), "exec_tool/b": ("f", b"")}
 
 
@@ -52,6 +53,7 @@ def remembered_operations(found: RememberedLease) -> dict[str, tuple[str, bytes]
 
 def test_the_journal_of_a_long_lease_is_rewritten_and_stays_short(journal: LeaseJournal, tmp_path: Path):
     journal.record_sandbox("container", RESET)
+    journal.record_step(1)
     sizes: list[int] = []
     for number in range(3000):
         known = [KnownOperation(f"run/{number}", "d", HttpReply(200, b"x" * 2000))]
@@ -63,7 +65,7 @@ def test_the_journal_of_a_long_lease_is_rewritten_and_stays_short(journal: Lease
     assert max(sizes) < 10_000
     journal.rewrite(known)
     (found,) = StateDirectory(tmp_path).remembered_leases()
-    assert (found.lease.group, found.container, found.reset) == ("group", "container", RESET)
+    assert (found.lease.group, found.container, found.reset, found.step) == ("group", "container", RESET, 1)
     assert remembered_operations(found) == {"run/2999": ("d", b"x" * 2000)}
 
 

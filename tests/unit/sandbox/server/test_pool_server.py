@@ -90,7 +90,7 @@ async def test_status_and_health_are_openclaws(provider: FakeProvider, tmp_path:
         assert pool | {"images": [], "wait_s": 0.0} == {
             "max_tasks": 16, "active_tasks": 1, "max_runs_per_task": 8, "total_active_runs": 1, "pending_closes": 0,
             "tasks": {"t1": {"active_runs": 1}}, "groups": {}, "reserved": {}, "images": [], "wait_s": 0.0,
-            "draining": False,
+            "draining": False, "agent_programs": [], "can_run_agents": True,
         }  # fmt: skip
         text = (await http.get("/metrics")).text
         assert "longshore_sandbox_leases 1.0" in text
@@ -420,7 +420,7 @@ async def test_requests_are_accepted_and_refused_as_by_openclaws_server(provider
         (b"{", {}, 400), (b"[]", {}, 400), (b"{}", {}, 400), (b'{"task_key": 5}', {}, 400), (b"", {}, 400),
         (b'{"task_key": "\xff"}', {}, 400), (b'{"task_key": "\\ud800"}', {}, 400),
         (b'{"task_key": "a"}', {"content-type": "text/plain", "origin": "http://page.example"}, 415),
-        (b'{"task_key": ' + b"[" * 100_000, {}, 400),
+        (b'{"task_key": ' + b"[" * 50_000, {}, 400), (b'{"task_key": ' + b"[" * 200_001, {}, 413),
     ],
 )  # fmt: skip
 async def test_invalid_requests_are_refused_in_one_line(

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from sandbox.tasks.container_files.add_sources import UnsupportedSyntaxError
 from sandbox.tasks.container_files.build_context import BuildPlan, read_build_context
-from sandbox.tasks.container_files.buildkit_syntax import ClassicBuild, UnsupportedSyntaxError, to_classic
+from sandbox.tasks.container_files.buildkit_syntax import ClassicBuild, to_classic
 from sandbox.tasks.file_tree import FileTree, TreeFile
 from sandbox.tasks.problems import TaskProblems
 from sandbox.tasks.task import ImageBuild
@@ -42,10 +43,25 @@ def test_a_dockerfile_without_its_syntax_is_built_as_it_is(text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "run"),
+    [
+        ("printf 'a\\n\\\nb'", "printf 'a\\nb'"),
+        ("a \\  \n\n  # why\n  b\\\nc", "a   bc"),
+        ("echo a\\\\\nUSER b", "echo a\\\\"),
+        ("a \\", "a"),
+    ],
+)
+def test_continued_lines_are_joined_as_docker_joins_them(text: str, run: str) -> None:
+    assert lines(f"RUN --mount=type=secret,id=s {text}")[0] == f"RUN {run}"
+
+
+@pytest.mark.parametrize(
     ("text", "shell", "script"),
     [
         ("RUN <<EOF\necho one\n\techo two\nEOF", ["/bin/sh", "-c"], "echo one\n\techo two\n"),
         ("RUN <<-'EOF'\n\techo $x\n\tEOF", ["/bin/sh", "-c"], "echo $x\n"),
+        ("RUN cat <<EOF > /x\n  EOF\nhi\nEOF", ["/bin/sh", "-c"], "cat <<EOF > /x\n  EOF\nhi\nEOF"),
+        ("RUN <<-EOF\n  EOF\nhi\n\tEOF", ["/bin/sh", "-c"], "  EOF\nhi\n"),
         ("RUN python3 <<EOF > /o\nprint(1)\nEOF", ["/bin/sh", "-c"], "python3 <<EOF > /o\nprint(1)\nEOF"),
         ("RUN cat <<A <<B\na\nA\nb\nB", ["/bin/sh", "-c"], "cat <<A <<B\na\nA\nb\nB"),
         ('SHELL ["bash", "-ec"]\nRUN <<EOF\n[[ a ]]\nEOF', ["bash", "-ec"], "[[ a ]]\n"),

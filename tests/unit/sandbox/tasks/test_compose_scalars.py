@@ -16,7 +16,7 @@ def variable(written: str) -> str:
     text = f"services:\n  main:\n    image: a\n    environment:\n      A: {written}\n"
     problems = TaskProblems(Path("task"))
     facts = read_compose_file(FileTree({"c.yaml": TreeFile(text.encode())}), ("c.yaml",), "main", {}, problems)
-    assert facts is not None, problems
+    assert not problems.found
     return facts.env["A"]
 
 
@@ -71,3 +71,11 @@ def test_a_text_is_written_so_that_it_stays_one(text: str) -> None:
 )
 def test_a_variable_has_the_value_that_compose_gives_it(written: str, value: str) -> None:
     assert variable(written) == value
+
+
+@pytest.mark.parametrize("driver", ["local", "nfs"])
+def test_extensions_and_volumes_of_the_usual_driver_are_accepted(driver: str) -> None:
+    text = f"services:\n  main: {{image: a, x-own: 1, volumes: ['kept:/k']}}\nvolumes:\n  kept: {{driver: {driver}}}\n"
+    problems = TaskProblems(Path("task"))
+    read_compose_file(FileTree({"c.yaml": TreeFile(text.encode())}), ("c.yaml",), "main", {}, problems)
+    assert [each.what for each in problems.found] == ([] if driver == "local" else ["c.yaml: volumes.kept.driver"])

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from protocol.errors import UserError
+from sandbox.tasks.dataset import Dataset
 from sandbox.tasks.dataset_split import TaskSplit
 from sandbox.tasks.formats.folders import load_task_folders
 from sandbox.tasks.formats.generated.families import FAMILIES, HELD_OUT_FAMILY
@@ -84,7 +85,7 @@ def test_a_terminal_bench_folder_is_a_task(tmp_path: Path):
 
 
 def _no_agent(f: Path):
-    (f / "docker-compose.yaml").write_text("services:\n  db:\n    image: postgres\n")
+    (f / "docker-compose.yaml").write_text("services:\n  db:\n    image: postgres\n  web:\n    image: nginx\n")
 
 
 MALFORMED = {
@@ -99,14 +100,14 @@ MALFORMED = {
     "no tests": (lambda f: (f / "run-tests.sh").unlink(), "run-tests.sh is missing"),
     "nothing to copy": (lambda f: (f / "Dockerfile").write_text("FROM a\nCOPY x /\n"), "copies 'x'"),
     "no image": (lambda f: (f / "Dockerfile").write_text("# nothing\n"), "names no image"),
-    "no agent": (_no_agent, "services db"),
+    "no agent": (_no_agent, "services db, web"),
     "devices": (
         lambda f: (f / "docker-compose.yaml").write_text("services:\n  client:\n    devices: ['/dev/kvm']\n"),
         "services.client: devices",
     ),
     "foreign volume": (
         lambda f: (f / "docker-compose.yaml").write_text("services:\n  client:\n    volumes: ['/:/host']\n"),
-        "'/:/host'",
+        "'/' is not the task's own",
     ),
     "own key": (lambda f: (f / "longshore.yaml").write_text("memory: 3\n"), "longshore.yaml: memory"),
     "binary script": (lambda f: (f / "run-tests.sh").write_bytes(b"\xff\xfe"), "run-tests.sh is not readable text"),
@@ -122,7 +123,7 @@ def test_one_malformed_folder_is_named_and_the_others_are_loaded(tmp_path: Path,
     (tmp_path / ".git").mkdir()
     (tmp_path / "README.md").write_text("no task\n")
     spoil(tmp_path / "b-bad")
-    found = load_task_folders(FORMAT, tmp_path)
+    found = Dataset.from_loaded(load_task_folders(FORMAT, tmp_path))
     assert [task.id for task in found.tasks] == ["a-good", "c-good"]
     (problem,) = found.problems
     assert problem.folder == tmp_path / "b-bad"

@@ -60,6 +60,11 @@ def read(parent: Path, toml: str) -> Task:
         ('[environment]\nnetwork_mode = "allowlist"', TaskNetwork(agent=PROXY, verify=PROXY)),
         ('[agent]\nnetwork_mode = "no-network"', TaskNetwork(verify=FULL)),
         ('[verifier]\nnetwork_mode = "no-network"', TaskNetwork(agent=FULL)),
+        ('[verifier.environment]\ndocker_image = "a"\nnetwork_mode = "no-network"', TaskNetwork(agent=FULL)),
+        (
+            '[environment]\nnetwork_mode = "no-network"\n[verifier.environment]\ndocker_image = "a"',
+            TaskNetwork(verify=FULL),
+        ),
         (
             '[agent]\nnetwork_mode = "no-network"\n[verifier]\nnetwork_mode = "allowlist"\nallowed_hosts = ["a.org"]',
             TaskNetwork(verify=PROXY, allowed_hosts=("a.org",)),
@@ -130,7 +135,6 @@ def test_artifacts_may_be_tables(tmp_path: Path) -> None:
         ("[verifier.environment]\ncpus = 2", "verifier.environment without an image"),
         ('[verifier.environment]\ndocker_image = "a"\ngpus = 1', "verifier.environment.gpus = 1"),
         ('[verifier]\nenvironment_mode = "shared"\n[verifier.environment]\ncpus = 1', "contradicts"),
-        ('[[steps]]\nname = "one"', "steps"),
         ('artifacts = ["out.csv"]', "artifacts: 'out.csv'"),
         ('artifacts = [{source = "/a", service = "db"}]', "of the service db"),
         ('artifacts = [{source = "/a", exclude = ["*.o"]}]\n[verifier]\nenvironment_mode = "separate"', "excludes"),
@@ -161,6 +165,20 @@ def test_the_tests_image_may_be_named(tmp_path: Path) -> None:
     task = read(tmp_path, '[verifier.environment]\ndocker_image = "checker:1"\nworkdir = "/t"\nenv = {A = "${B:-c}"}')
     assert task.tests_environment == TestsEnvironment("checker:1", env={"A": "c"}, workdir="/t")
     assert task.grading is GradingLevel.ARTIFACTS
+
+
+def test_the_tests_container_may_have_limits_of_its_own(tmp_path: Path) -> None:
+    loaded = load(
+        tmp_path,
+        f'{SEPARATE}[verifier.environment]\ncpus = 4\nmemory = "3G"\nstorage_mb = 99\nbuild_timeout_sec = 9',
+        tests__Dockerfile="FROM a",
+    )
+    own = loaded.require_task().tests_environment
+    assert own is not None
+    assert (own.cpus, own.memory_mb, own.storage_mb) == (4, 3072, 99)
+    assert loaded.remarks == (
+        "verifier.environment: build_timeout_sec is not used: the tests' image has the run's limit",
+    )
 
 
 def test_tests_with_services_of_their_own_are_named(tmp_path: Path) -> None:
@@ -228,6 +246,13 @@ def test_a_compose_file_of_another_name_is_material_of_the_task(tmp_path: Path) 
     task = loaded.require_task()
     assert task.build is not None
     assert "docker-compose.yml" in task.build.files
+
+
+def test_a_compose_file_may_have_only_other_services(tmp_path: Path) -> None:
+    """Harbor merges it with a file of its own that has the agent's."""
+    loaded = load(tmp_path, "", **{"environment__docker-compose.yaml": "services: {db: {image: 'postgres:16'}}"})
+    task = loaded.require_task()
+    assert (task.build is not None, [each.name for each in task.services]) == (True, ["db"])
 
 
 def test_compose_keys_without_effect_are_remarks(tmp_path: Path) -> None:

@@ -13,14 +13,15 @@ from sandbox.tasks.formats.terminal_bench import FORMAT as TERMINAL_BENCH
 from tools.harness_comparison.cases import HARBOR_CASES, TERMINAL_BENCH_CASES, ComparisonCase
 from tools.harness_comparison.comparison import ComparedRewards, Harness, markdown_table
 from tools.harness_comparison.harnesses import Harbor, TerminalBench
+from tools.harness_comparison.step_cases import STEP_CASES
 
 BOTH = (
-    (Harbor(Path("harbor")), HARBOR, HARBOR_CASES),
+    (Harbor(Path("harbor")), HARBOR, (*HARBOR_CASES, *STEP_CASES)),
     (TerminalBench(Path("tb")), TERMINAL_BENCH, TERMINAL_BENCH_CASES),
 )
 
 
-@pytest.mark.parametrize("cases", [HARBOR_CASES, TERMINAL_BENCH_CASES], ids=["harbor", "terminal-bench"])
+@pytest.mark.parametrize("cases", [BOTH[0][2], TERMINAL_BENCH_CASES], ids=["harbor", "terminal-bench"])
 def test_every_case_has_a_name_of_its_own(cases: tuple[ComparisonCase, ...]) -> None:
     assert [name for name, count in Counter(case.name for case in cases).items() if count > 1] == []
 

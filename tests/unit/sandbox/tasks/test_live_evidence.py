@@ -16,6 +16,7 @@ LIVE_PYTHON = {
     "requests": 'r = requests.get("http://localhost:3000/health", timeout=5)',
     "a base address": 'BASE = "http://127.0.0.1:8080"\ndef test(): assert requests.post(f"{BASE}/items", json={}).ok',
     "a host and a port": 'HOST, PORT = "localhost", 80\nURL = "http://" + HOST\nrequests.get(URL)',
+    "a positional default": "def test(a, host='localhost', /): requests.get(f'http://{host}:1')",
     "an attribute": 'def setup(self): self.url = "http://localhost:1"\ndef test(self): requests.get(self.url)',
     "urllib": 'urllib.request.urlopen(urllib.request.Request("http://0.0.0.0:5000/"), timeout=3)',
     "http.client": 'c = http.client.HTTPConnection("127.0.0.1", 8000)',
@@ -157,3 +158,8 @@ def test_live_evidence_names_its_file_and_line():
         LiveEvidence(TEST_SCRIPT, "pgrep -x crond"),
         LiveEvidence("test_a.py", "requests.get('http://localhost:3000/health', timeout=5)"),
     )
+
+
+def test_names_that_are_made_of_each_other_do_not_multiply():
+    code = "out = run_cli(out, '--words', 'curl of some words')\n" * 30 + 'requests.get("http://localhost:1")\n'
+    assert find_live_evidence("pytest\n", {"test_a.py": code.encode()}, "")

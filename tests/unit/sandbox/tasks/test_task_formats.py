@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.tasks.container_files.compose import ComposeFacts
+from sandbox.tasks.container_files.compose_services import ComposeFacts
 from sandbox.tasks.container_files.dockerfile import find_workdir, parse_instructions, parse_plain_dockerfile
 from sandbox.tasks.dataset import Dataset
 from sandbox.tasks.expected_tests import find_expected_tests
@@ -23,6 +23,7 @@ from sandbox.tasks.task import (
     ONLINE,
     GradingLevel,
     NetworkMode,
+    SharedFolder,
     Task,
     TaskError,
     TaskNetwork,
@@ -138,7 +139,7 @@ OUTSIDE = {
     "cap_add: [NET_RAW]": "cap_add: NET_RAW",
     "cap_add: [mknod]": "cap_add: mknod",
     "cap_add: [ALL]": "cap_add: ALL",
-    "volumes: ['./data:/data']": "'./data:/data'",
+    "volumes: ['/data:/data']": "'/data' is not the task's own",
     "network_mode: host": "services.client: network_mode",
     "command: nginx": "'nginx'",
     "environment: [HOME]": "HOME has no value",
@@ -155,7 +156,7 @@ OUTSIDE = {
 def test_an_unsupported_compose_key_is_a_problem_of_that_task_only(tmp_path: Path, line: str):
     folder(tmp_path, TB | {"docker-compose.yaml": f"services:\n  client:\n    {line}\n"}, "bad")
     folder(tmp_path, TB, "good")
-    found = load_task_folders(terminal_bench.FORMAT, tmp_path)
+    found = Dataset.from_loaded(load_task_folders(terminal_bench.FORMAT, tmp_path))
     assert [task.id for task in found.tasks] == ["good"]
     assert OUTSIDE[line] in "\n".join(map(str, found.problems))
     assert {problem.folder.name for problem in found.problems} == {"bad"}
@@ -297,15 +298,54 @@ def test_folders_in_memory_and_volumes_of_one_service_are_those_of_its_container
     assert terminal_bench.load_task(terminal_bench.write_task(task, tmp_path / "written")) == task
 
 
+SHARED = """
+services:
+  client:
+    build: .
+    volumes: ["./data:/data", "given:/given/", "./fixed:/fixed:ro", "own:/own"]
+  db:
+    image: postgres:16
+    volumes: ["./data/:/var/data:ro", "given:/a", {type: volume, source: given, target: /b, read_only: true}]
+  web:
+    image: nginx
+    volumes: ["./fixed:/fixed:ro"]
+  debug:
+    image: nginx
+    profiles: [debug]
+    volumes: ["own:/own"]
+volumes: {given: , own: }
+"""
+
+
+@pytest.mark.parametrize("form", [terminal_bench.FORMAT, HARBOR], ids=["tb", "harbor"])
+def test_volumes_of_several_services_are_shared_and_a_folder_that_nobody_writes_to_is_copied(
+    tmp_path: Path, form: FolderFormat
+):
+    place, files = ("environment/", HARBOR_FILES) if form is HARBOR else ("", TB)
+    text = SHARED.replace("client", "main") if form is HARBOR else SHARED
+    shared = {f"{place}docker-compose.yaml": text, f"{place}data/x": "1", f"{place}fixed/y": "2"}
+    task = load_task_folder(form, folder(tmp_path / "given", files | shared)).require_task()
+    db, web = task.services
+    assert task.volumes == (SharedFolder("folder.data", "/data"), SharedFolder("given", "/given"))
+    assert db.volumes == (
+        SharedFolder("folder.data", "/var/data", read_only=True),
+        SharedFolder("given", "/a"),
+        SharedFolder("given", "/b", read_only=True),
+    )
+    assert (task.read_only, web.volumes) == (("/fixed",), ())
+    written = load_task_folder(form, write_task_folder(form, task, tmp_path / "written")).require_task()
+    assert (written.volumes, written.services) == (task.volumes, task.services)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "what"),
     [
-        ("data:/var/lib", "cache:/var/lib", "several services use the volume 'cache'"),
-        ("cache:/var", "./cache:/var", "volumes: './cache:/var/cache/x'"),
+        ("cache:/var/cache/x", "cache:/var/cache/x:nocopy", "nocopy"),
+        ("cache:/var", "/cache:/var", "volumes: '/cache' is not the task's own"),
         ("data: {}", "data: {driver: nfs}", "volumes.data"),
     ],
 )
-def test_volumes_that_are_shared_are_named(tmp_path: Path, old: str, new: str, what: str):
+def test_volumes_that_cannot_be_followed_are_named(tmp_path: Path, old: str, new: str, what: str):
     made = folder(tmp_path, TB | {"docker-compose.yaml": MEMORY_FOLDERS.replace(old, new)})
     with pytest.raises(TaskError, match=what):
         terminal_bench.load_task(made)
@@ -420,7 +460,12 @@ def test_a_ground_truth_is_parsed_into_test_cases(tmp_path: Path, truth: object,
         assert "holds no tests" in str(found.problems[0])
         return
     (task,) = found.tasks
-    assert (task.id, task.family, task.instruction) == ("taco-x-3", "code", f"Add.{code_rows.PROGRAM_INSTRUCTION}")
+    assert (task.id, task.family, task.instruction) == (
+        "taco-x-3",
+        "taco/x",
+        f"Add.{code_rows.PROGRAM_INSTRUCTION}",
+    )
+    assert task.reply_program == "/app/solution.py"
     assert len(task.expected_tests) == len(cases)
     assert code_rows.FORMAT.write(task) == row
 
@@ -510,7 +555,8 @@ def test_a_damaged_row_is_named_by_its_line_and_the_others_are_read(tmp_path: Pa
         ("FROM a AS B\nWORKDIR /x\nFROM b\nWORKDIR y\n", "/x/y"),
         ("ARG D=/d\nFROM a\nARG E=/e\nWORKDIR ${E}/x\n", "/e/x"),
         ("FROM a\nWORKDIR ${Q:-/q}\n", "/q"),
-        ("FROM a\nWORKDIR $Q\n", None),
+        ("FROM a\nWORKDIR $Q\n", ""),
+        ("FROM a\nWORKDIR y\n", ""),
         ("FROM a\nWORKDIR\t/x\n", "/x"),
         ("FROM a\nENV Q=\nWORKDIR /x/$Q\nWORKDIR ${Q:-y}\n", "/x/y"),
         ("FROM a\nWORKDIR $Q\nWORKDIR /x\n", "/x"),
@@ -523,7 +569,7 @@ def test_a_damaged_row_is_named_by_its_line_and_the_others_are_read(tmp_path: Pa
         ("FROM a AS one\nWORKDIR /one\nFROM b AS two\nWORKDIR /two\n", "/two"),
     ],
 )
-def test_the_working_directory_is_where_the_image_would_start(text: str, where: str | None):
+def test_the_working_directory_is_where_the_image_would_start(text: str, where: str):
     assert find_workdir(parse_instructions(text), {}) == where
 
 
@@ -544,11 +590,11 @@ def test_the_working_directory_is_read_from_any_dockerfile_path(tmp_path: Path, 
     assert (task.workdir, task.image) == ("/srv/w", "" if step else "a")
 
 
-def test_a_build_without_a_working_directory_is_warned_about(tmp_path: Path):
-    for line, warned in {"RUN make": True, "RUN make\nWORKDIR /app": False}.items():
-        task = terminal_bench.load_task(folder(tmp_path, TB | {"Dockerfile": f"FROM a\n{line}\n"}))
-        message = "its Dockerfile names no working directory: its shell starts in /app"
-        assert (message in list(find_task_warnings(task))) is warned
+@pytest.mark.parametrize("line", ["RUN make", "WORKDIR $WHERE", ""])
+def test_a_task_that_names_no_working_directory_starts_in_its_images(tmp_path: Path, line: str):
+    task = terminal_bench.load_task(folder(tmp_path / "a", TB | {"Dockerfile": f"FROM a\n{line}\n"}))
+    assert task.workdir == ""
+    assert terminal_bench.load_task(terminal_bench.write_task(task, tmp_path / "again")) == task
 
 
 def test_a_variable_withheld_from_toolchain_programs_is_warned_about(tmp_path: Path):

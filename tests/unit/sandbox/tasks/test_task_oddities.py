@@ -134,10 +134,20 @@ def test_a_service_name_that_cannot_be_resolved_is_a_problem(tmp_path: Path):
     assert "the service name 'my db'" in load_problems(folder(tmp_path / "t", TB | {"docker-compose.yaml": compose}))
 
 
+def test_a_shared_volume_that_cannot_be_made_or_has_no_other_user_is_a_problem(tmp_path: Path):
+    shared = "{image: x, volumes: ['a b:/a']}"
+    compose = f"services:\n  client: {shared}\n  db: {shared}\n"
+    assert "the volume 'a b'" in load_problems(folder(tmp_path / "t", TB | {"docker-compose.yaml": compose}))
+    alone = {"longshore.yaml": "volumes: [{volume: kept, target: /kept}]\n"}
+    assert "volumes: 'kept' is a volume of no service" in load_problems(folder(tmp_path / "u", TB | alone))
+
+
 def test_every_wrong_value_of_a_file_is_named(tmp_path: Path):
     weights = load_problems(folder(tmp_path / "w", HARBOR | {"weights.json": '{"a": -1, "b": -2}'}))
     assert "weights.json: a" in weights
     assert "weights.json: b" in weights
+    large = load_problems(folder(tmp_path / "l", HARBOR | {"weights.json": '{"a": 1e308}'}))
+    assert "the weight of test a is 1e+308" in large
     own = load_problems(folder(tmp_path / "o", TB | {"longshore.yaml": "network: {agent: open, verify: shut}\n"}))
     assert "longshore.yaml: network.agent" in own
     assert "longshore.yaml: network.verify" in own
@@ -153,6 +163,12 @@ def test_missing_tests_and_weights_of_missing_tests_are_warned_about(tmp_path: P
     weights = {"weights.json": '{"test_a": 0.5, "test_b": 0.5}'}
     (weighted,) = load_tasks(folder(tmp_path / "w", HARBOR | weights)).tasks
     assert "its weights name test_b, which is not a test of test_outputs.py" in list(find_task_warnings(weighted))
+
+
+def test_tests_that_ask_for_an_older_python_are_warned_about(tmp_path: Path):
+    script = {"run-tests.sh": "uvx --python 3.12 pytest $TEST_DIR/test_outputs.py\nuvx -p 3.13 pytest\n"}
+    (task,) = load_tasks(folder(tmp_path / "t", TB | script)).tasks
+    assert "its tests ask for Python 3.12 and run on the toolchain's 3.13" in find_task_warnings(task)
 
 
 def test_a_script_with_crlf_and_tests_that_name_the_user_nobody_are_warned_about(tmp_path: Path):
@@ -176,7 +192,7 @@ def test_a_filter_may_name_unusable_tasks_but_not_unknown_ones(tmp_path: Path):
     toml.write_text("[a]\npath = 's'\nfilter = ['good', 'ba?', '!other']\n")
     assert [task.id for task in load_labelled_dataset(toml, "a").tasks] == ["good"]
     toml.write_text("[a]\npath = 's'\nfilter = ['good', 'god', '!othr']\n")
-    with pytest.raises(UserError, match=r"a\.filter: no task is named 'god', '!othr'"):
+    with pytest.raises(UserError, match=r"a\.filter: no task matches 'god', '!othr'"):
         load_labelled_dataset(toml, "a")
 
 
@@ -277,3 +293,29 @@ def test_a_too_large_task_has_only_this_problem(tmp_path: Path, monkeypatch: pyt
 def test_a_named_pipe_is_refused_without_reading_it(tmp_path: Path):
     os.mkfifo(folder(tmp_path / "t", TB) / "tests/pipe")
     assert "tests/pipe is not a regular file (links, pipes and devices" in load_problems(tmp_path / "t")
+
+
+def test_a_folders_name_may_have_any_characters(tmp_path: Path):
+    folder(tmp_path / "tasks" / "1. a task", TB)
+    assert [task.id for task in load_tasks(tmp_path / "tasks").tasks] == ["1.-a-task"]
+
+
+def test_a_folder_without_tasks_is_an_error(tmp_path: Path):
+    folder(tmp_path / "a" / "b" / "c", TB)
+    with pytest.raises(UserError, match=r"has no task: no task\.yaml or task\.toml"):
+        load_tasks(tmp_path)
+
+
+def test_the_only_service_of_a_terminal_bench_task_is_the_agents(tmp_path: Path):
+    only = {
+        "docker-compose.yaml": "services:\n  box: {image: 'debian:12', container_name: '${COMPOSE_PROJECT_NAME}'}\n"
+    }
+    found = load_tasks(folder(tmp_path / "t", TB | only))
+    assert [(task.image, task.services) for task in found.tasks] == [("debian:12", ())]
+    assert ["only service" in remark.what for remark in found.remarks] == [True]
+
+
+def test_an_instruction_may_name_one_of_several_descriptions(tmp_path: Path):
+    text = "instruction: base\ndescriptions: [{key: base, description: Do it.}, {key: more, description: Well.}]\n"
+    (task,) = load_tasks(folder(tmp_path / "t", TB | {"task.yaml": text})).tasks
+    assert task.instruction == "Do it.\n\nWell."

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from sandbox.tasks.dataset_split import TaskSplit
 from sandbox.tasks.file_tree import FileTree, read_tree, write_tree
-from sandbox.tasks.formats.folders import encode_task_folder, load_task_folder
+from sandbox.tasks.formats.folders import encode_task_folder, load_task_folder, write_task_folder
 from sandbox.tasks.formats.generated.families import FAMILIES
 from sandbox.tasks.formats.generated.generator import held_out_tasks, make_task
 from sandbox.tasks.formats.registry import FOLDER_FORMATS, ROW_FORMATS, TaskFormat, detect_format, load_tasks
-from sandbox.tasks.task import Task
-from tests.support.tasks.arbitrary_tasks import tasks
+from sandbox.tasks.task import Task, TaskError
+from tests.support.tasks.arbitrary_tasks import stepped_tasks, tasks
 from tests.support.tasks.task_files import write_tasks
 
 quick = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -46,6 +46,20 @@ def test_any_tasks_survive_a_file(form: TaskFormat, tmp_path_factory: pytest.Tem
     found = load_tasks(path)
     assert found.problems == ()
     assert list(found.tasks) == some
+
+
+@pytest.mark.first_case
+@settings(quick, max_examples=15)
+@given(task=stepped_tasks())
+def test_a_task_of_several_steps_survives_a_folder_of_harbor_and_of_no_other(
+    tmp_path_factory: pytest.TempPathFactory, task: Task
+):
+    parent = tmp_path_factory.mktemp("any")
+    form = FOLDER_FORMATS[TaskFormat.HARBOR]
+    loaded = load_task_folder(form, write_task_folder(form, task, parent))
+    assert (loaded.problems, loaded.task) == ((), task)
+    with pytest.raises(TaskError, match="steps"):
+        write_task_folder(FOLDER_FORMATS[TaskFormat.TERMINAL_BENCH], task, parent / "other")
 
 
 @pytest.mark.parametrize("form", TaskFormat)

@@ -73,7 +73,7 @@ def test_two_tasks_of_one_name_and_a_file_below_a_file_are_named_before_anything
     below = Task("below", "x", run_tests="true\n", tests={"a": b"", "a/b": b""})
     planned = plan_dataset_write(FOLDER_FORMATS[TaskFormat.HARBOR], [*GOOD, GOOD[0], below], tmp_path)
     assert [problem.what for problem in planned.problems] == [
-        f"is a second task named {GOOD[0].id}",
+        f"is a second task named {GOOD[0].id!r}",
         "'tests/a/b' lies below a file",
     ]
     planned.write()

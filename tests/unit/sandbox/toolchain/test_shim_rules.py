@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.grading.isolation.decision import Isolation, decide_isolation
+from sandbox.grading.isolation.decision import Isolation, calls_plain_programs, decide_isolation
 from sandbox.grading.isolation.script_shell import choose_shell
 from sandbox.tasks.dataset_split import TaskSplit
 from sandbox.tasks.formats.generated.families import FAMILIES
@@ -21,6 +21,7 @@ from sandbox.toolchain.in_container.shim_rules import (
     ShimNothingToDo,
     ShimPassThrough,
     ShimRun,
+    ShimTests,
     ShimVenv,
     decide_shim_action,
     has_python_package,
@@ -29,6 +30,12 @@ from sandbox.validation.network_needs import find_network_needs
 from tests.support.tasks.cheats.graders import careless_task, shell_task
 from tests.support.tasks.public_test_scripts import STOCK
 
+PLAIN = [
+    "python3 -m pytest /tests",
+    "cd /app && timeout 60 pytest /tests -rA",
+    "pip install pytest==8.4.1 -q && python -m pytest -v /tests/test_outputs.py",
+    'run() { "$@"; }; run pytest /tests/test_a.py',
+]
 PIECES = [*"'\"`(){};|&<>#\\\n $ax=", "$(", "${", "$((", "))", "case x in ", "esac", "<<E", "E\n", "if ", "[[ ", "]]"]
 TESTS = {"test_outputs.py": b"", "test_a.py": b""}
 URL = "https://installer.example/uv/0.7.13/install.sh"
@@ -37,6 +44,16 @@ URL = "https://installer.example/uv/0.7.13/install.sh"
 @pytest.mark.parametrize(
     ("call", "expected"),
     [
+        ("pytest -rA /tests", ShimTests("pytest", ("-rA", "/tests"))),
+        ("python3 -m pytest /tests", ShimTests("pytest", ("/tests",))),
+        ("python -m pip install -q pytest==8.4.1", ShimNothingToDo()),
+        ("pip install harbor-rewardkit==0.2.3", ShimNothingToDo()),
+        ("pip install harbor-rewardkit==0.1.7", ShimPassThrough()),
+        ("rewardkit /tests", ShimTests("rewardkit", ("/tests",))),
+        ("python3 -m rewardkit /tests", ShimTests("rewardkit", ("/tests",))),
+        ("pip3 install pytest requests", ShimPassThrough()),
+        ("pip install -r requirements.txt", ShimPassThrough()),
+        ("python3 /app/check.py", ShimPassThrough()),
         ("apt-get update", ShimNothingToDo()),
         ("apt-get install -y --no-install-recommends curl wget=1.2", ShimNothingToDo()),
         ("apt install -y curl tmux git", ShimMissing(("tmux", "git"))),
@@ -64,11 +81,22 @@ URL = "https://installer.example/uv/0.7.13/install.sh"
         ("uv run check.py a", ShimRun(("python", "check.py", "a"))),
         ("uv run --with numpy pytest", ShimMissing(("numpy",))),
         ("uvx -p 3.13 -w pytest==8.4.1 -w pytest-json-ctrf==0.3.5 pytest -rA", ShimRun(("pytest", "-rA"))),
+        ("uvx --python 3.12 --with pytest==8.4.1 pytest", ShimRun(("pytest",))),
+        ("uvx -p 3.14 pytest", ShimPassThrough()),
         ("uvx --with=pytest-json-ctrf pytest@8.4.1 -q", ShimRun(("pytest", "-q"))),
         ("uvx -w requests pytest", ShimMissing(("requests",))),
         ("uvx --from pytest-json-ctrf pytest", ShimRun(("pytest",))),
         ("uvx ruff check", ShimMissing(("ruff",))),
         ("uv tool run pytest", ShimRun(("pytest",))),
+        ("uvx --from harbor-rewardkit rewardkit /tests", ShimRun(("rewardkit", "/tests"))),
+        ("uv tool run --from harbor-rewardkit==0.2.3 python -m rewardkit /tests", ShimRun(("rewardkit", "/tests"))),
+        ("uvx --from harbor-rewardkit==0.1.7 rewardkit /tests", ShimMissing(("harbor-rewardkit==0.1.7",))),
+        ("uvx --from harbor-rewardkit[all] rewardkit /tests", ShimMissing(("harbor-rewardkit[all]",))),
+        ("uvx --from harbor-rewardkit -w pillow rewardkit /tests", ShimMissing(("pillow",))),
+        ("uv run --with harbor-rewardkit rewardkit /tests", ShimRun(("rewardkit", "/tests"))),
+        ("uv tool install -q harbor-rewardkit", ShimNothingToDo()),
+        ("uv tool install harbor-rewardkit --with pillow", ShimMissing(("pillow",))),
+        ("uv tool install pytest", ShimPassThrough()),
         ("uv python install 3.13", ShimNothingToDo()),
         ("uv python install 3.8", ShimPassThrough()),
         ("uv sync", ShimPassThrough()),
@@ -86,6 +114,8 @@ def test_each_call_gets_its_shim_action(call: str, expected: object):
         ("PyTest_JSON.ctrf", True),
         ("pytest>=8,<9", True),
         ("pytest[dev]==8.4.1", True),
+        ("harbor_rewardkit >= 0.2", True),
+        ("harbor-rewardkit[image]", False),
         ("pytest == 8.4.1", True),
         ("pytest@latest", True),
         ("pytest==8.4", False),
@@ -115,12 +145,20 @@ def test_a_stock_script_needs_no_network_and_runs_on_the_toolchain(name: str):
 @pytest.mark.parametrize(
     "line",
     [
-        "python3 -m pytest /tests",
         "exec /usr/bin/python3 -I x.py",
         "pip install pytest && pytest",
-        "timeout 60 pytest /tests",
         "uv run python -m pytest",
         "uv run --with numpy pytest",
+        "rewardkit /tests",
+        "python3 -m rewardkit /tests",
+        "uvx --from harbor-rewardkit==0.1.7 rewardkit /tests",
+        "uvx --from harbor-rewardkit rewardkit",
+        "uvx --from harbor-rewardkit rewardkit .",
+        "uvx --from harbor-rewardkit rewardkit /tests /app/tests",
+        "uvx --from harbor-rewardkit rewardkit /tests --workspace /app*",
+        "uvx --from harbor-rewardkit rewardkit /tests --workspace $where",
+        "uvx --from harbor-rewardkit rewardkit /tests --output /app/reward.json",
+        "uvx --from harbor-rewardkit rewardkit /tests --judge x",
         "uv add pandas",
         "apt-get install -y python3",
         "curl http://localhost:80/",
@@ -227,6 +265,10 @@ def test_a_line_that_calls_a_program_of_the_image_uses_the_image(line: str):
         ". ${TEST_DIR:-/tests}/inner.sh",
         "uv venv v; source v/bin/activate; uv pip install pytest; pytest -rA /tests/test_a.py::test_b",
         "uvx pytest $TEST_DIR",
+        "uvx --from 'harbor-rewardkit==0.2.3' rewardkit /tests > /dev/null",
+        "uvx --from harbor-rewardkit python -m rewardkit $TEST_DIR --workspace=/srv --output /logs/verifier/r.json",
+        "uv tool install harbor-rewardkit && rewardkit /tests --mcp 2",
+        "pip install harbor-rewardkit; python3 -m rewardkit /tests",
         "cd /app; uv init && uv venv v && source v/bin/activate && pytest /tests/test_a.py",
         "uv venv /opt/v 2> /dev/null; cd src; . /opt/v/bin/activate; pytest /tests/test_a.py",
         "a=(short test summary info)\necho ${a[@]}\necho PASSED $(pwd):test_x",
@@ -253,10 +295,36 @@ def test_a_line_that_calls_a_program_of_the_image_uses_the_image(line: str):
         "head -5 x; tail -n +2 x; tail -c5 x; cut -d, -f 1,2 x; grep -rnA 2 -e -v x; cmp -s a b; stat -c %s x",
         "set -euo pipefail; export A=1 B=$(pwd); mkdir -p /logs; wc -l < /app/x",
         "function check {\n ls /app\n}\ncheck \\\n  | wc -l",
+        *PLAIN,
     ],
 )
 def test_shell_and_toolchain_tools_use_the_toolchain(line: str):
     assert decide_isolation(f"#!/bin/bash\n{line}\n", TESTS) is Isolation.TOOLCHAIN
+
+
+@pytest.mark.parametrize("line", PLAIN)
+def test_the_images_pytest_runs_tests_that_need_it(line: str):
+    script = f"#!/bin/bash\n{line}\n"
+    assert calls_plain_programs(script, TESTS)
+    assert decide_isolation(script, {**TESTS, "test_a.py": b"import numpy"}) is Isolation.IMAGE
+    assert decide_isolation(script, TESTS, plain=False) is Isolation.IMAGE
+    assert decide_isolation(script, TESTS, verifier=False) is Isolation.IMAGE
+    assert decide_isolation(f"#!/bin/bash\nsource .venv/bin/activate\n{line}\n", TESTS) is Isolation.IMAGE
+
+
+def test_rewardkit_with_a_judge_is_left_to_the_image_and_the_network():
+    script = "#!/bin/bash\nuvx --from harbor-rewardkit rewardkit /tests\n"
+    judge = {"a/quality.toml": b"[[criterion]]\ndescription = 'x'\n"}
+    assert decide_isolation(script, {"a/checks.py": b"", "reward.toml": b"[[reward]]\n"}) is Isolation.TOOLCHAIN
+    assert decide_isolation(script, judge) is Isolation.IMAGE
+    assert [each.what for each in find_network_needs(Task("a", "b", run_tests=script, tests=judge))] == [
+        "rewardkit's judge of a/quality.toml"
+    ]
+    assert not find_network_needs(Task("a", "b", run_tests="pytest /tests", tests=judge))
+
+
+def test_a_script_that_only_looks_a_program_up_has_no_plain_shims():
+    assert not calls_plain_programs("#!/bin/bash\ncommand -v python3 > /dev/null && cat /app/x\n", TESTS)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from protocol.errors import UserError
-from sandbox.init.build import NoCompiler
+from sandbox.init.build import InitPrograms, NoCompiler
 from sandbox.toolchain import build as toolchain_build
 from sandbox.toolchain.portable_python import SourcePython
 
@@ -56,13 +56,15 @@ def test_a_toolchain_built_since_is_looked_for(looked: list[str], tmp_path: Path
 
 
 def test_a_missing_compiler_is_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def build(cache: Path) -> Path:
+    programs = InitPrograms(tmp_path / "init", tmp_path / "init.so")
+
+    def build(cache: Path) -> InitPrograms:
         if not installed:
             raise NoCompiler("no compiler")
-        return cache / "init"
+        return programs
 
     installed: list[str] = []
     monkeypatch.setattr(toolchain_build, "build_init", build)
     monkeypatch.setattr(toolchain_build, "apt_install", lambda packages, say: installed.extend(packages))
-    assert toolchain_build.provide_init(tmp_path, lambda line: None) == tmp_path / "init"
+    assert toolchain_build.provide_init(tmp_path, lambda line: None) == programs
     assert installed == ["gcc", "libc6-dev"]

@@ -9,7 +9,8 @@ import pytest
 
 from sandbox.session.sandbox_session import SandboxSession
 from sandbox.session.shell import CommandResult
-from sandbox.tools import OPENCLAW, SETA, SHELL_ONLY, SandboxTool, ToolContext, Toolset, call_tool
+from sandbox.tools import OPENCLAW, SETA, SHELL_ONLY, SandboxTool, ToolContext, ToolError, Toolset, call_tool
+from sandbox.tools.tool import file_argument
 
 
 class SilentSession:
@@ -85,3 +86,29 @@ async def test_a_tool_reads_every_argument_of_its_schema_and_requires_the_requir
             context, tool.name, {name: "true" for name in properties if name != missing}, SHELL_ONLY
         )
         assert answer.text.startswith("Error:") == (missing in required)
+
+
+@pytest.mark.parametrize(
+    ("given", "home", "path"),
+    [
+        ("notes.txt", "/root", "/app/notes.txt"),
+        ("/etc/x", "/root", "/etc/x"),
+        ("~/notes.txt", "/home/bob", "/home/bob/notes.txt"),
+        ("~//deep/x", "/", "/deep/x"),
+        ("./~/x", "/root", "/app/./~/x"),
+        ("a~/$b", "/root", "/app/a~/$b"),
+    ],
+)
+def test_a_file_is_where_a_shell_would_look_for_it(given: str, home: str, path: str):
+    assert file_argument({"f": given}, "f", "/app", home) == path
+
+
+@pytest.mark.parametrize("given", ["~", "~/", "~bob/x", "$HOME/x", "${HOME}/x", "$(pwd)/x", "", " ", "a/"])
+def test_a_name_that_only_a_shell_understands_is_no_file(given: str):
+    with pytest.raises(ToolError, match="argument 'f'"):
+        file_argument({"f": given}, "f", "/app", "/root")
+
+
+def test_a_home_that_is_not_known_is_no_folder_of_the_working_directory():
+    with pytest.raises(ToolError, match="give the absolute path"):
+        file_argument({"f": "~/notes.txt"}, "f", "/app")

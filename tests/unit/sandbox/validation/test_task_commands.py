@@ -19,8 +19,10 @@ from sandbox.tasks.dataset_split import DatasetSplit, TaskSplit, take_split
 from sandbox.tasks.formats.generated.families import FAMILIES
 from sandbox.tasks.formats.generated.generator import held_out_tasks
 from sandbox.tasks.formats.registry import TaskFormat
-from sandbox.tasks.task import GradingLevel, ImageBuild, NetworkMode, Task, TaskNetwork, TaskService
+from sandbox.tasks.task import GradingLevel, ImageBuild, NetworkMode, Task, TaskNetwork, TaskService, TaskStep
 from sandbox.tasks.task_selection import filter_dataset, read_patterns
+from sandbox.validation.commands import report_dataset
+from sandbox.validation.dataset_report import build_report
 from sandbox.validation.live_answers import describe_live_answer
 from sandbox.validation.network_needs import TaskPhase, find_network_needs, find_unmet_needs
 from sandbox.validation.network_requests import find_network_requests
@@ -48,6 +50,18 @@ def test_a_data_set_is_generated_validated_converted_and_listed(tmp_path: Path, 
     assert tasks_output(capfd, 0, "list", source)["checksum"] == tasks_output(capfd, 0, "list", other)["checksum"]
     chosen = tasks_output(capfd, 0, "list", source, "--only", "sort-*", "--only", "!*-train-*")
     assert [row["task"] for row in chosen["tasks"]] == ["sort-held_out-00000000"]
+
+
+def test_the_option_that_a_refused_host_names_allows_it(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
+    network = TaskNetwork(agent=NetworkMode.PROXY, allowed_hosts=("pypi.example", "localhost", "10.1.2.3:8080"))
+    write_tasks([Task("t", "do", run_tests="true", network=network)], "miles", tasks := tmp_path / "t.jsonl")
+    validate = ("validate", tasks, "--network", "task")
+    problems = tasks_output(capfd, 1, *validate)["problems"]
+    assert [each["what"] for each in problems] == ["allowed_hosts: 'localhost'", "allowed_hosts: '10.1.2.3:8080'"]
+    options = [each["why"].partition("sandbox.allow_hosts or ")[2].split() for each in problems]
+    assert tasks_output(capfd, 1, *validate, *options[0])["unusable"] == 1
+    assert tasks_output(capfd, 0, *validate, *options[0], *options[1])["tasks"] == 1
+    assert tasks_output(capfd, 0, "validate", tasks, "--network", "none")["tasks"] == 1
 
 
 def test_problems_exit_with_1_and_user_errors_with_2_in_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
@@ -79,7 +93,7 @@ def test_problems_exit_with_1_and_user_errors_with_2_in_one_line(tmp_path: Path,
         (["convert", str(tmp_path / "a"), "--to", "harbor", "--output", str(tmp_path / "h")], "exists already"),
         (["convert", str(tmp_path / "a"), "--to", "harbour", "--output", "x"], "harbor, openclaw"),
         (["generate", "x", "--to", "harbour"], "harbor, openclaw"),
-        (["list", "longshore-bnch"], "comes with longshore-bench; did you mean 'longshore-bench'"),
+        (["list", "longshore-bnch"], "longshore-web, longshore-swe; did you mean 'longshore-bench'"),
         (["list", "my/datasets.toml"], "give one of the labels, with --datasets my/datasets.toml"),
     ):
         with pytest.raises(UserError, match=says):
@@ -214,16 +228,6 @@ def test_programs_that_tests_start_as_another_user_are_warned_about(level: Gradi
     task = Task("a", "b", run_tests="#!/bin/sh\ntrue\n", tests=tests, solution="true", grading=level)
     (warning,) = find_task_warnings(task)
     assert says in warning
-
-
-def test_unreachable_allowed_hosts_are_warned_about():
-    task = Task("a", "b", run_tests="#!/bin/sh\ntrue\n", solution="true")
-    listed = replace(
-        task, network=TaskNetwork(agent=NetworkMode.PROXY, allowed_hosts=("a.example", "localhost", "[::1]"))
-    )
-    name, address = (each for each in find_task_warnings(listed) if each not in list(find_task_warnings(task)))
-    assert name.startswith("its allowed_hosts name localhost, which the proxy refuses")
-    assert address.startswith("its allowed_hosts name [::1], which at the proxy is the machine that it runs on")
 
 
 def test_a_clean_container_without_artifacts_is_warned_about():
@@ -368,10 +372,42 @@ def test_network_requests_are_found_in_a_scripts_commands(line: str):
     assert list(find_network_requests(f"#!/bin/sh\n{line}\n")) == WANTS[line]
 
 
+def test_packages_of_a_scripts_inline_metadata_are_needs() -> None:
+    script = '# /// script\n# dependencies = [\n#   "left-pad==1", "pytest",\n# ]\n# ///\nprint()\n'
+    task = Task("a", "b", run_tests="uv run check.py\n", tests={"check.py": script.encode()})
+    assert [each.what for each in find_network_needs(task)] == ["uv run -w left-pad"]
+    assert not find_network_needs(replace(task, run_tests="python3 check.py\n"))
+
+
 def test_a_need_covered_by_the_tasks_network_is_not_unmet():
     task = Task("a", "b", run_tests="pip install x\n", network=TaskNetwork(verify=NetworkMode.PROXY))
     assert find_network_needs(task)
     assert not find_unmet_needs(task)
+
+
+def test_a_report_counts_kinds_of_warnings_and_the_grading_levels_of_steps() -> None:
+    """What a warning quotes, counts and locates differs from task to task."""
+    imports = "from shop.cart import total\n"
+    tests = [imports, f"\n{imports}", f"{imports}from shop.basket import add\n"]
+    plain = Task("t", "do", run_tests="pytest /tests/test_a.py", solution="true")
+    tasks = [replace(plain, id=f"t{number}", tests={"test_a.py": text.encode()}) for number, text in enumerate(tests)]
+    warned = {warning for task in tasks for warning in find_task_warnings(task)}
+    assert len(warned) > 1
+    steps = (
+        TaskStep("one", "do", tests=tasks[0].tests, run_tests=plain.run_tests, solution="true"),
+        TaskStep("two", "do", run_tests="true", solution="true", grading=GradingLevel.SAME),
+    )
+    report = build_report(Dataset((*tasks, Task("s", "do", steps=steps)), ()))
+    exposed, replaceable = report.warnings.values()
+    assert (exposed, replaceable) == (4, 3), report.warnings
+    assert report.grading == {"same": 4, "live": 1}
+
+
+def test_a_long_warning_is_wrapped_beside_its_count() -> None:
+    lines: list[str] = []
+    report_dataset(Dataset((Task("t", "do"),), ()), lambda line: lines.extend(line.splitlines()), 34)
+    at = next(number for number, line in enumerate(lines) if line.startswith("warning") and "no tests" in line)
+    assert lines[at : at + 2] == ["warning  1  it has no tests: it", "            cannot be graded"]
 
 
 def test_a_report_counts_usable_tasks_and_the_problems_of_the_others(
@@ -389,9 +425,10 @@ def test_a_report_counts_usable_tasks_and_the_problems_of_the_others(
             (tmp_path / name / path).write_text(text)
     report = tasks_output(capfd, 1, "report", tmp_path)
     assert (report["usable"], report["unusable"], list(report["unusable_by_reason"].values())) == (2, 1, [1])
+    assert (report["usable_offline"], report["warnings"]["it has no oracle"]) == (0, 2)
     assert (report["network"], report["hardware"]) == ({"agent full, tests full": 2}, {"more than 4 CPUs": 1})
     assert (report["offline_needs"], list(report["remarks_by_reason"].values())) == ({"verify": 2}, [2])
     assert COMMAND.call(["report", str(tmp_path)]) == 1
-    assert "may need a network  verify" in capfd.readouterr().out
+    assert "may need a network  2  verify" in capfd.readouterr().out
     assert COMMAND.call(["validate", str(tmp_path / "two")]) == 0
     assert COMMAND.call(["validate", str(tmp_path / "two"), "--strict"]) == 1

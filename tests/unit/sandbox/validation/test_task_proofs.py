@@ -37,8 +37,9 @@ def graded(task: Task, passed: str, reward: float | None) -> GradeResult:
     reported = tuple(
         ReportedTest(name, GradingOutcome.PASSED if name in passed else GradingOutcome.FAILED) for name in "ab"
     )
+    rewards = {} if reward is None else {"reward": reward}
     tests, judged = judge_reports(
-        task.expected_tests, task.weights, (GradingReport(reported), GradingReport(reward=reward))
+        task.expected_tests, task.weights, (GradingReport(reported), GradingReport(rewards=rewards))
     )
     return GradeResult(tests, judged, "", GradingLevel.SAME, Isolation.TOOLCHAIN, timed_out=False, ms=1.0)
 

@@ -19,6 +19,7 @@ export const dropReasons = choice(
   "all_stale",
   "too_few_members",
   "nonfinite",
+  "unusable",
   "cancelled",
   "run_ended",
 );

@@ -66,6 +66,7 @@ class Overview {
     this.signal = signal;
     this.top = h("div", { class: "state" }, "Reading the run …");
     this.curves = h("div", { class: "curves" });
+    this.suspects = h("div", {});
     this.worst = h("div", {});
     this.running = h("div", {});
     this.about = h("div", {});
@@ -92,6 +93,8 @@ class Overview {
     replace(this.phases, ...phases(state));
     replace(this.cards, ...cards(state));
     for (const chart of this.charts) chart.update(state.curves);
+    replace(this.suspects, suspectsTable(this.run, state));
+    this.suspicious.hidden = !state.suspects.length;
     replace(this.running, runningTable(this.run, state));
     replace(this.about, ...about(state));
     this.steer(head, state.running_count);
@@ -128,6 +131,7 @@ class Overview {
       { class: "button small right", href: address(this.run, "trajectories", "", { step: "last", sort: "worst" }) },
       "All trajectories of the step",
     );
+    this.suspicious = panel("Needs a look", { note: "signs of cheating" }, this.suspects);
     this.commands = h("div", {});
     this.element.classList.add("stack");
     replace(
@@ -135,6 +139,7 @@ class Overview {
       this.alerts,
       this.phases,
       this.cards,
+      this.suspicious,
       panel("Curves", { tools: [all] }, this.curves),
       this.activity.element,
       h(
@@ -240,11 +245,17 @@ function cards(state) {
     card(
       "Sandboxes",
       count(sandboxes.live),
-      `${sandboxes.waiting} waiting · ${count(sandboxes.started)} started`,
+      imageNote(state.images) ?? `${sandboxes.waiting} waiting · ${count(sandboxes.started)} started`,
       "live",
     ),
     card("Trained", count(totals.trained), h("span", { title: masked }, `${count(dropped)} dropped`)),
   ];
+}
+
+function imageNote(images) {
+  if (!images || images.ready + images.failed >= images.tasks) return null;
+  const title = `images: ${images.ready} of ${images.tasks} ready, ${images.failed} failed`;
+  return h("span", { title, class: images.failed ? "bad" : "" }, `images: ${images.ready} of ${images.tasks}`);
 }
 
 function card(label, value, sub, unit) {
@@ -277,6 +288,31 @@ function worstTable(run, page) {
     { title: "reward", cell: (row) => rewardCell(row.reward) },
   ];
   return table(columns, page.rows, { label: "Worst of the last step" });
+}
+
+function suspectsTable(run, { suspects, totals }) {
+  const columns = [
+    {
+      title: "trajectory",
+      kind: "text",
+      cell: ({ trajectory }) =>
+        h(
+          "a",
+          { class: "open", "data-row": true, href: address(run, "trajectories", trajectoryOf(trajectory)) },
+          trajectoryOf(trajectory),
+        ),
+    },
+    { title: "task", kind: "text", hide: "wide-only", cell: (session) => h("span", { class: "name" }, session.task) },
+    { title: "why", kind: "text", cell: ({ detail }) => h("span", { class: "name", title: detail }, detail) },
+    { title: "reward", cell: (session) => rewardCell(session.reward) },
+  ];
+  const more = totals.suspicious - suspects.length;
+  return h(
+    "div",
+    {},
+    table(columns, suspects, { label: "Episodes with signs of cheating" }),
+    more > 0 && h("p", { class: "note" }, `and ${count(more)} earlier`),
+  );
 }
 
 function runningTable(run, { running, running_count: total }) {

@@ -8,12 +8,14 @@ import { facts, failure, loading, panel, signed } from "../components/elements.j
 const PAGE = 2000; // what a saved file has its tokens in, too: launch/monitor/reports/standalone_page.py
 const LEVELS = 6;
 const SHADES = ["probability", "staleness", "use", "version", "gap", "advantage"];
-const UNSAMPLED = new Set(["prompt", "observation"]);
+const UNMASKED = new Set(["prompt", "observation", "auxiliary", "discarded"]); // where the loss mask is 0
 const GAP_FULL = 0.5;
 const WHY = {
   prompt: "not sampled: prompt",
   observation: "not sampled: observation",
   waiting: "sampled, no step has used it",
+  auxiliary: "no loss: beside the agent's work",
+  discarded: "no loss: the harness asked again",
   trained: "trained",
   stale: "no loss: beyond the staleness bound",
   dropped: "no loss: trajectory dropped",
@@ -112,9 +114,9 @@ export class TokenView {
     this.stream.className = `stream by-${this.shade}`;
     const levels = shadesOf(this.shade, this.page);
     this.spans.forEach((span, index) => {
-      const unsampled = UNSAMPLED.has(this.page.use[index]);
+      const unmasked = UNMASKED.has(this.page.use[index]);
       const level = this.shade === "use" ? `use-${this.page.use[index]}` : `q${levels[index]}`;
-      span.className = `${unsampled ? "off" : level}${index === this.at ? " on" : ""}`;
+      span.className = `${unmasked ? "off" : level}${index === this.at ? " on" : ""}`;
     });
     const ends = {
       probability: ["likely", "unlikely"],
@@ -188,7 +190,7 @@ export class TokenView {
       ["gap", at("logprob_gap") === null ? "" : signed(at("logprob_gap"), 4)],
       ["weights", at("version")],
       ["staleness, steps", at("staleness") === null ? "" : String(at("staleness"))],
-      ["loss mask", UNSAMPLED.has(use) ? "0" : "1"],
+      ["loss mask", UNMASKED.has(use) ? "0" : "1"],
       ["advantage", at("advantage") === null ? "" : signed(at("advantage"), 4)],
     ];
     replace(

@@ -2,7 +2,7 @@
 
 import { h, replace } from "../../dom.js";
 import { count, duration, fixed, milliseconds, words } from "../../format.js";
-import { getJson, getText, ofRun, saved } from "../api.js";
+import { getJson, getText, ofRun, pictureSource, saved } from "../api.js";
 import { exportLink } from "../components/exports.js";
 import {
   empty,
@@ -24,6 +24,10 @@ const HUES = ["teal", "blue", "violet", "amber", "rose", "slate"];
 const LONG = 900;
 const narrow = matchMedia("(max-width: 1000px)");
 const SUMS = new Set(["total"]);
+const WHY = {
+  auxiliary: "The harness asked this beside the agent's work, and went on without the reply",
+  discarded: "The harness threw this reply away and asked again with the same prompt",
+};
 
 export function trajectoryView(context) {
   const view = new TrajectoryPage(context);
@@ -34,6 +38,7 @@ export function trajectoryView(context) {
 class TrajectoryPage {
   current = -1;
   turns = []; // those with a place: {turn, segment, element}
+  shown = []; // turns with pictures: {index, numbers}
 
   constructor(context) {
     Object.assign(this, context);
@@ -71,16 +76,18 @@ class TrajectoryPage {
     this.screen = h("div", { class: "recording" }, h("p", { class: "state" }, "Reading the recording …"));
     this.marks = h("div", { class: "marks", role: "group", "aria-label": "Turns of the recording" });
     this.tokens = new TokenView({ ...this, path: (rest) => this.path(rest) }, this.detail);
+    const turnList = this.drawTurns(segments);
     const side = h(
       "div",
       { class: "side" },
+      this.pagePanel(),
       panel("Terminal", { note: this.recordingNote() }, this.screen, this.marks),
       ...this.verdict(),
     );
     const turns = panel(
       "Turns",
-      { note: `${count(row.tokens)} tokens, ${count(row.sampled)} sampled` },
-      this.drawTurns(segments),
+      { note: [`${count(row.tokens)} tokens, ${count(row.sampled)} sampled`, ...asidesOf(segments)].join(", ") },
+      turnList,
     );
     replace(
       this.element,
@@ -155,13 +162,53 @@ class TrajectoryPage {
     );
   }
 
+  // The page that the agent's browser showed after the current turn, larger than beside its action.
+  pagePanel() {
+    if (!this.shown.length) return null;
+    this.pageImage = h("img", { class: "page-picture", alt: "" });
+    this.pageNote = h("p", { class: "note" });
+    this.showPage(this.shown.at(-1));
+    return panel("Page", {}, this.pageImage, this.pageNote);
+  }
+
+  showPage({ index, numbers }) {
+    this.pageImage.src = this.picture(numbers.at(-1));
+    const when = whenShown(index);
+    this.pageImage.alt = `The page ${when}`;
+    this.pageNote.textContent = `What the browser showed ${when}.`;
+  }
+
+  picture(number) {
+    return pictureSource(this.path(`/pictures/${number}`)) ?? "";
+  }
+
+  // Small pictures beside an action, each of which opens in the panel.
+  thumbnails({ index, pictures }) {
+    const known = pictures.filter((number) => this.picture(number));
+    if (!known.length) return null;
+    this.shown.push({ index, numbers: known });
+    const button = (number) =>
+      h(
+        "button",
+        {
+          type: "button",
+          "aria-label": `Show the page ${whenShown(index)}`,
+          onclick: () => this.showPage({ index, numbers: [number] }),
+        },
+        h("img", { src: this.picture(number), alt: "", loading: "lazy" }),
+      );
+    return h("div", { class: "pictures" }, ...known.map(button));
+  }
+
   drawTurns(segments) {
     this.turns = [];
+    this.shown = [];
     const list = h("ol", { class: "turns" });
     segments.forEach((segment, number) => {
       if (segments.length > 1) list.append(h("li", { class: "note" }, segmentTitle(segment, number)));
       for (const turn of segment.turns) list.append(this.turn(turn, number));
     });
+    this.turns.sort((one, other) => one.at - other.at);
     return segments.length ? list : empty("No turns.");
   }
 
@@ -181,7 +228,10 @@ class TrajectoryPage {
     const body = h("pre", {}, turn.text);
     const foot = h("div", { class: "turn-foot" }, ...this.footOf(turn, segment, body));
     if (turn.text.length > LONG || turn.kind === "prompt") body.classList.add("short");
-    const element = h("li", { class: `turn ${turn.kind}`, "data-turn": turn.index }, head, turn.text && body, foot);
+    const kind = `turn ${turn.kind} ${turn.role && "aside"}`;
+    const pictures = this.thumbnails(turn);
+    const said = pictures ? h("div", { class: "acted" }, turn.text && body, pictures) : turn.text && body;
+    const element = h("li", { class: kind, "data-turn": turn.index }, head, said, foot);
     if (played) this.turns.push({ at: turn.at_s, index: turn.index, element });
     return element;
   }
@@ -306,6 +356,8 @@ class TrajectoryPage {
     this.marked?.classList.remove("current");
     this.marked = element;
     element.classList.add("current");
+    const page = this.shown.find(({ index }) => index === Number(element.dataset.turn));
+    if (page) this.showPage(page);
     if (narrow.matches) return; // the terminal is above, and would leave the screen
     const { top, bottom } = element.getBoundingClientRect();
     if (top < 110 || bottom > innerHeight) element.scrollIntoView({ block: "nearest" });
@@ -330,6 +382,8 @@ class TrajectoryPage {
   }
 }
 
+const whenShown = (index) => (index < 0 ? "at first" : `after turn ${index + 1}`);
+
 function headOf(turn) {
   const name = turn.kind === "model" ? `Turn ${turn.index + 1}` : words(turn.kind);
   const bad = turn.exit_code !== null && turn.exit_code !== 0;
@@ -337,6 +391,7 @@ function headOf(turn) {
     h("b", {}, name[0].toUpperCase() + name.slice(1)),
     turn.tool && h("span", {}, words(turn.tool)),
     turn.exit_code !== null && h("span", { class: bad ? "why" : "" }, `exit ${turn.exit_code}`),
+    turn.role && h("span", { class: "badge", title: WHY[turn.role] }, turn.role),
     turn.malformed && h("span", { class: "why" }, "malformed"),
     turn.mixed_prefix && h("span", { class: "why" }, "mixed prefix"),
     turn.cuts > 0 && h("span", { class: "why" }, `cut ${turn.cuts}×`),
@@ -352,6 +407,12 @@ function headOf(turn) {
         .join(" · "),
     ),
   ];
+}
+
+function asidesOf(segments) {
+  const roles = segments.flatMap(({ turns }) => turns.map(({ role }) => role));
+  const counts = Object.keys(WHY).map((role) => [role, roles.filter((other) => other === role).length]);
+  return counts.filter(([, replies]) => replies).map(([role, replies]) => `${count(replies)} ${role}`);
 }
 
 function segmentTitle(segment, number) {

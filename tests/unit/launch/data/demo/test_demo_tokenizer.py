@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from actors.agents.hermes import AgentToolCall, FinalReply, MalformedAction, parse_tool_calls
-from actors.tokens.chat_format import ChatFormat, ChatMessage, Tokenizer, load_chat_format, load_tokenizer
+from actors.tokens.chat_format import ChatFormat, load_chat_format, load_tokenizer
+from actors.tokens.chat_messages import ChatMessage
+from actors.tokens.chat_template import Tokenizer
 from launch.config import load_recipe
 from launch.data.demo.demonstrations import (
     NO_OUTPUT,

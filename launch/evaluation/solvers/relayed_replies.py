@@ -1,0 +1,125 @@
+"""Reads the replies of a model at a URL: of OpenAI's chat and responses APIs and of Anthropic's, whole or streamed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import cast
+
+import msgspec
+
+from actors.rewards.episode_result import ModelTurn, ToolCallRecord, make_call_record
+from protocol.events import JsonValue
+from protocol.run_directory.json_fields import Event, get_integer, get_list, get_mapping, get_text
+
+_ENDS = {"message_stop", "response.completed", "response.incomplete"}
+"""Types of the events with which a stream ends."""
+
+
+@dataclass(slots=True)
+class RelayedCall:
+    """A call as the endpoint wrote it."""
+
+    name: str = ""
+    arguments: str = ""
+
+    @property
+    def record(self) -> ToolCallRecord:
+        """The call's record; its command is all of its arguments if they are no JSON object."""
+        try:
+            return make_call_record(self.name, msgspec.json.decode(self.arguments, type=dict[str, object]))
+        except msgspec.DecodeError:
+            return ToolCallRecord(self.name, self.arguments)
+
+
+@dataclass(slots=True)
+class RelayedReply:
+    """Text, calls and token counts of a reply, as far as the endpoint reports them."""
+
+    text: str = ""
+    prompt_tokens: int = 0
+    sampled_tokens: int = 0
+    calls: dict[int, RelayedCall] = field(default_factory=dict[int, RelayedCall])
+    """The calls, by the index of the call or of its block."""
+    has_end: bool = False
+    """True if the endpoint said that the reply is complete."""
+
+    @property
+    def turn(self) -> ModelTurn:
+        return ModelTurn(self.text, tuple(call.record for _, call in sorted(self.calls.items())))
+
+    def parse_body(self, body: bytes) -> None:
+        lines = [line[5:] for line in body.splitlines() if line.startswith(b"data:")]
+        for part in lines or [body]:
+            try:
+                value = msgspec.json.decode(part)
+            except msgspec.DecodeError:
+                continue
+            if isinstance(value, dict):
+                self._parse_object(cast("Event", value))
+
+    def _parse_object(self, value: Event) -> None:
+        self.has_end |= get_text(value, "type") in _ENDS
+        for holder in (value, get_mapping(value, "message"), get_mapping(value, "response")):
+            self._read_usage(get_mapping(holder, "usage"))
+        for choice in _objects(get_list(value, "choices")):
+            self.has_end |= bool(get_text(choice, "finish_reason"))
+            self._read_chat(get_mapping(choice, "message"))
+            self._read_chat(get_mapping(choice, "delta"))
+        for index, block in enumerate(_objects(get_list(value, "content"))):
+            self._read_block(index, block)
+        index = get_integer(value, "index")
+        self._read_block(index, get_mapping(value, "content_block"))
+        self._read_block(index, get_mapping(value, "delta"))
+        for index, item in enumerate(_output_items(value)):
+            self._read_item(index, item)
+
+    def _read_usage(self, usage: Event) -> None:
+        """Take the counts of ``usage``; a later one replaces an earlier one."""
+        self.prompt_tokens = get_integer(usage, "prompt_tokens", get_integer(usage, "input_tokens", self.prompt_tokens))
+        sampled = get_integer(usage, "output_tokens", self.sampled_tokens)
+        self.sampled_tokens = get_integer(usage, "completion_tokens", sampled)
+
+    def _read_chat(self, message: Event) -> None:
+        """Read a message of the chat API, or what a stream adds to it."""
+        self.text += get_text(message, "content")
+        for place, call in enumerate(_objects(get_list(message, "tool_calls"))):
+            function = get_mapping(call, "function")
+            index = get_integer(call, "index", place)
+            self._add_call(index, get_text(function, "name"), get_text(function, "arguments"))
+
+    def _read_block(self, index: int, block: Event) -> None:
+        """Read a block of Anthropic's API, or what a stream adds to it."""
+        self.text += get_text(block, "text")
+        if get_text(block, "type") == "tool_use":
+            given = get_mapping(block, "input")
+            self._add_call(index, get_text(block, "name"), msgspec.json.encode(given).decode() if given else "")
+        elif more := get_text(block, "partial_json"):
+            self._add_call(index, "", more)
+
+    def _read_item(self, index: int, item: Event) -> None:
+        """Read an item of the responses API."""
+        kind = get_text(item, "type")
+        if kind == "message":
+            self.text += "".join(get_text(part, "text") for part in _objects(get_list(item, "content")))
+        elif kind in {"function_call", "custom_tool_call"}:
+            given = get_text(item, "arguments") or msgspec.json.encode({"input": get_text(item, "input")}).decode()
+            self._add_call(index, get_text(item, "name"), given)
+
+    def _add_call(self, index: int, name: str, arguments: str) -> None:
+        call = self.calls.setdefault(index, RelayedCall())
+        call.name += name
+        call.arguments += arguments
+
+
+def _objects(values: Iterable[JsonValue]) -> Iterator[Event]:
+    return (value for value in values if isinstance(value, dict))
+
+
+def _output_items(value: Event) -> Iterator[Event]:
+    """Yield the items of a response; of a stream only its last event has them all."""
+    if get_text(value, "type") in _ENDS:
+        value = get_mapping(value, "response")
+    elif "response" in value:
+        return
+    yield from _objects(get_list(value, "output"))

@@ -1,0 +1,13 @@
+"""Patterns of the escape sequences of terminals (ECMA-48, DEC), with ESC or as one character of C1."""
+
+from __future__ import annotations
+
+CSI = r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"
+"""Colours, cursor movement, modes."""
+_PASSED_ON = r"\x1bP(?:tmux;(?:[^\x1b]|\x1b\x1b){0,2048}+|\x1b[^\x1b\\][^\x1b]*)\x1b\\"
+"""What tmux (each ESC doubled) and screen pass on to the terminal that they run in."""
+STRING_START = r"(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])"
+STRING = rf"{_PASSED_ON}|{STRING_START}[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)"
+"""Complete OSC, DCS, SOS, PM and APC sequences; one without its end would take all text that follows."""
+OTHER = r"\x1b[ -/]*[0-~]"
+"""Character sets, saved cursors, keypad modes, resets."""

@@ -1,0 +1,1 @@
+"""Text for pages of fixed width."""

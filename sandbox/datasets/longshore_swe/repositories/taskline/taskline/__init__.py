@@ -1,0 +1,1 @@
+"""Jobs, their order, and their workers."""

@@ -1,0 +1,70 @@
+"""Asks pytest for canaries, and judges what became of them.  Pure.
+
+Tests that import modules of the agent run them in pytest's process, where they can replace what decides outcomes; tests
+that start its programs as root let them end pytest and write reports in its stead. So each session of pytest runs
+tests of longshore's own that must fail (:mod:`sandbox.toolchain.in_container.pytest_canaries`), and proves by a secret
+that they did. A run with a session that began and did not is void.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from sandbox.grading.canary_conflicts import find_canary_conflict
+from sandbox.grading.isolation.decision import Isolation
+from sandbox.grading.isolation.environment import TEMPORARY_DIR
+from sandbox.tasks.task import Task
+from sandbox.toolchain.in_container.canary_proofs import LIED, next_secret, proof_of
+from sandbox.toolchain.in_container.layout import CANARIES_VARIABLE, IMAGE_CANARIES
+
+CANARIES_FILE = f"{TEMPORARY_DIR}/canaries"
+MAX_RECORD_BYTES = 64 << 10
+_MOST_SESSIONS = 256
+
+
+class CanaryVerdict(StrEnum):
+    """What the canaries of a run say, the worst last; the value is why it is void."""
+
+    TRUE = ""
+    SILENT = "pytest was ended before its end"
+    LIED = "canaries passed: code in pytest's process falsified its outcomes"
+
+
+@dataclass(frozen=True, slots=True)
+class Canaries:
+    """The canaries of one run of the tests."""
+
+    secret: str = field(default_factory=secrets.token_hex, repr=False)
+
+    @property
+    def files(self) -> dict[str, bytes]:
+        return {CANARIES_FILE: self.secret.encode()}
+
+    def variables(self, given: Mapping[str, str], isolation: Isolation) -> dict[str, str]:
+        """Return the variables of the tests, which are to have those ``given``, by which pytest finds the canaries."""
+        asked = {CANARIES_VARIABLE: CANARIES_FILE}
+        if isolation is Isolation.IMAGE:
+            asked["PYTHONPATH"] = ":".join(filter(None, (given.get("PYTHONPATH"), IMAGE_CANARIES)))
+        return asked
+
+    def judge(self, record: bytes) -> CanaryVerdict:
+        """Judge what became of the file."""
+        left, *said = record.decode(errors="replace").split() or [""]
+        if LIED in said:
+            return CanaryVerdict.LIED
+        secret = self.secret
+        for _ in range(_MOST_SESSIONS):
+            if secret == left:
+                return CanaryVerdict.TRUE
+            if proof_of(secret) not in said:
+                break
+            secret = next_secret(secret)
+        return CanaryVerdict.SILENT
+
+
+def plan_canaries(task: Task) -> Canaries | None:
+    """Return the canaries for a task; None if its own tests rule them out."""
+    return None if find_canary_conflict(task) else Canaries()

@@ -1,0 +1,192 @@
+"""Reads the services of a compose file: the agent's, and those beside it.  Pure."""
+
+from __future__ import annotations
+
+import posixpath
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from sandbox.capabilities import BASE_CAPABILITIES
+from sandbox.tasks.container_files.build_context import BuildPlan, read_build_context
+from sandbox.tasks.container_files.compose_schema import (
+    ComposeAgentService,
+    ComposeBuild,
+    ComposeHealthcheck,
+    ComposeService,
+    ComposeSideService,
+)
+from sandbox.tasks.container_files.compose_volumes import read_host_folders, read_shared_folders
+from sandbox.tasks.container_files.compose_yaml import scalar_text
+from sandbox.tasks.container_files.host_folders import HostFolder, build_from, copy_host_folders
+from sandbox.tasks.file_tree import FileTree
+from sandbox.tasks.problems import TaskProblems
+from sandbox.tasks.task import OFFLINE, NetworkMode, SharedFolder, TaskNetwork, TaskService
+
+_WAITS = {"sleep infinity", "tail -f /dev/null", "bash", "sh", "/bin/bash", "/bin/sh", ""}
+_CAPABILITIES = {*BASE_CAPABILITIES, "NET_BIND_SERVICE"}
+_GRADER = ("T_BENCH_", "TEST_DIR")
+"""Prefixes of variables that the grader sets itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class ComposeFacts:
+    """The parts of a task that a compose file defines."""
+
+    image: str = ""
+    build: BuildPlan | None = None
+    env: dict[str, str] = field(default_factory=dict[str, str])
+    workdir: str = ""
+    memory_mb: int | None = None
+    cpus: float | None = None
+    pids: int | None = None
+    shm_mb: int | None = None
+    tmpfs: tuple[str, ...] = ()
+    user: str = ""
+    folders: tuple[HostFolder, ...] = ()
+    """The task's own files that the file mounts."""
+    volumes: tuple[SharedFolder, ...] = ()
+    offline: bool = False
+    """The agent's service has no network."""
+    builds_offline: bool = False
+    services: tuple[TaskService, ...] = ()
+
+    @property
+    def read_only(self) -> tuple[str, ...]:
+        """Return the folders that the agent cannot change, without those that are shared."""
+        shared = {each.target for each in self.volumes}
+        return tuple(each.target for each in self.folders if each.read_only and each.target not in shared)
+
+    def network(self, otherwise: TaskNetwork) -> TaskNetwork:
+        """Return the task's network: what the file says, and ``otherwise`` where it says nothing."""
+        network = OFFLINE if self.offline else otherwise
+        return replace(network, build=NetworkMode.NONE) if self.builds_offline else network
+
+
+def read_agent_service(
+    given: ComposeAgentService,
+    tree: FileTree,
+    where: str,
+    accompanied: bool,
+    problems: TaskProblems,
+    *,
+    shared: frozenset[str],
+) -> ComposeFacts:
+    """Read the service in which the agent works; ``accompanied``: there are others; ``shared``: volumes with them."""
+    command = _words(given.command, where, problems)
+    command_text = (
+        command[2] if len(command) == 3 and command[0] in {"sh", "bash", "/bin/sh", "/bin/bash"} else " ".join(command)
+    )
+    if command_text not in _WAITS:
+        problems.add(
+            f"{where}.command: {' '.join(command)!r}",
+            "PID 1 is longshore's: only a waiting command has no effect",
+        )
+    for name in given.cap_add:
+        if name.upper().removeprefix("CAP_") not in _CAPABILITIES:
+            problems.add(
+                f"{where}.cap_add: {name}", f"a sandbox has {', '.join(BASE_CAPABILITIES)}: others are not safe"
+            )
+    if given.network_mode and accompanied:
+        problems.add(f"{where}.network_mode: {given.network_mode!r}", "its services could not be reached")
+    _hostname(given, "", where, problems)
+    limits = given.deploy.resources.limits
+    build = _plan(given.build, where, problems)
+    return ComposeFacts(
+        "" if build else given.image,
+        build,
+        _texts(given.environment, f"{where}.environment", problems),
+        given.working_dir,
+        given.mem_limit or limits.memory,
+        given.cpus or limits.cpus,
+        given.pids_limit or limits.pids,
+        given.shm_size,
+        tuple(given.tmpfs),
+        given.user,
+        read_host_folders(given, tree, where, problems),
+        read_shared_folders(given, shared, tree),
+        given.network_mode == "none",
+        given.build is not None and given.build.network == "none",
+    )
+
+
+def read_side_service(
+    name: str,
+    given: ComposeSideService,
+    folder: FileTree,
+    where: str,
+    problems: TaskProblems,
+    *,
+    shared: frozenset[str],
+) -> list[TaskService]:
+    """Read a service beside the agent's; none, with problems, if it cannot run."""
+    _hostname(given, name, where, problems)
+    build = None
+    if plan := _plan(given.build, where, problems):
+        build = read_build_context(folder, plan, (), problems)
+        if build is None:
+            return []
+    elif not given.image:
+        problems.add(f"{where} has no image", "add image or build")
+        return []
+    if folders := read_host_folders(given, folder, where, problems):
+        build = copy_host_folders(build or build_from(given.image), folders, folder, problems)
+    limits, default = given.deploy.resources.limits, TaskService(name)
+    return [
+        TaskService(
+            name,
+            "" if build else given.image,
+            build,
+            tuple(_words(given.command, where, problems)),
+            _texts(given.environment, f"{where}.environment", problems),
+            _health(given.healthcheck),
+            given.mem_limit or limits.memory or default.memory_mb,
+            given.cpus or limits.cpus or default.cpus,
+            given.shm_size or default.shm_mb,
+            tuple(given.tmpfs),
+            read_shared_folders(given, shared, folder),
+        )
+    ]
+
+
+def _plan(given: ComposeBuild | None, where: str, problems: TaskProblems) -> BuildPlan | None:
+    if given is None:
+        return None
+    args = _texts(given.args, f"{where}.build.args", problems)
+    return BuildPlan(posixpath.normpath(given.context), posixpath.normpath(given.dockerfile), args, given.target)
+
+
+def _hostname(given: ComposeService, name: str, where: str, problems: TaskProblems) -> None:
+    if given.hostname and name and given.hostname != name:
+        problems.add(f"{where}.hostname: {given.hostname!r}", "a service is reached under its own name")
+
+
+def _words(command: str | list[str] | None, where: str, problems: TaskProblems) -> list[str]:
+    if not isinstance(command, str):
+        return list(command or ())
+    try:
+        return shlex.split(command)
+    except ValueError as error:
+        problems.add(f"{where}.command: {command!r}", str(error))
+        return []
+
+
+def _health(given: ComposeHealthcheck) -> str:
+    test = [given.test] if isinstance(given.test, str) else given.test
+    if given.disable or not test or test[0] == "NONE":
+        return ""
+    if test[0] == "CMD":
+        return shlex.join(test[1:])
+    return test[1] if test[0] == "CMD-SHELL" and len(test) > 1 else test[0]
+
+
+def _texts(values: Mapping[str, object], where: str, problems: TaskProblems) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for key, value in values.items():
+        if key.startswith(_GRADER):
+            continue
+        if value is None:
+            problems.add(f"{where}: {key} has no value", "no value is taken from the host's environment")
+        else:
+            found[key] = scalar_text(value)
+    return found

@@ -1,0 +1,65 @@
+"""Finds the images that the engine takes from a registry for a build: those of ``FROM`` and ``from=``.  Pure.
+
+Reads what the engine gets.  A text that the engine may read in another way keeps its ``$``, which no image's name has.
+"""
+
+from __future__ import annotations
+
+import re
+
+from sandbox.tasks.container_files.dockerfile import parse_arguments, read_statements
+from sandbox.tasks.container_files.variables import BrokenVariableError, expand_variables
+from sandbox.tasks.task import ImageBuild
+
+_SOURCE = re.compile(r"[-,=]from=([^\s,]+)", re.IGNORECASE)
+_HAS_OPTIONS = re.compile(r"[^!-~]*--")
+_TRIGGER_HAS_OPTIONS = re.compile(r"[A-Za-z]+[^!-~]+--")
+_QUOTES = str.maketrans("", "", "\"'\\`")
+_UNCLEAR = re.compile(r"""[\\`]|\$\{?\d|\$\{[^}]*(?:["']|\$.*["'])|[^\S \t]""")
+"""Escapes, numbered variables, quotes within variables, and space that separates words for one reader only."""
+
+
+def find_named_images(build: ImageBuild) -> frozenset[str]:
+    """Return the names with a registry of images that the engine may pull to build the target; with ``$`` where only
+    the engine knows the name."""
+    text = build.files.get(build.dockerfile, b"").decode(errors="replace")
+    variables: dict[str, str] | None = {}
+    stages: list[str] = []
+    found: list[tuple[int, str]] = []
+    for statement in read_statements(text):
+        name, arguments = statement.instruction
+        if name == "ARG" and not stages:
+            variables = _with_arguments(variables, arguments, build)
+        elif name == "FROM":
+            words = [word for word in arguments.split() if not word.startswith("--")]
+            stages.append(words[2].lower() if len(words) > 2 else str(len(stages)))
+            found += [(len(stages), _expand(word, variables)) for word in words]
+        else:
+            options = arguments.translate(_QUOTES)
+            pattern = _TRIGGER_HAS_OPTIONS if name == "ONBUILD" else _HAS_OPTIONS
+            found += [(len(stages), each) for each in _SOURCE.findall(options) if pattern.match(options)]
+    target = build.target.lower()
+    last = max((number for number, stage in enumerate(stages, 1) if stage == target), default=len(stages))
+    names = {name.translate(_QUOTES) for stage, name in found if stage <= last}
+    return frozenset(name for name in names if "/" in name or "$" in name)
+
+
+def _with_arguments(variables: dict[str, str] | None, arguments: str, build: ImageBuild) -> dict[str, str] | None:
+    """Return the variables after an ARG before the first FROM, the only ones that FROM knows; None if the engine may
+    have others."""
+    defaults = parse_arguments(arguments)
+    if variables is None or not defaults or _UNCLEAR.search(arguments) or any("$" in key for key in defaults):
+        return None
+    expanded = {key: None if value is None else _expand(value, variables) for key, value in defaults.items()}
+    values = {**variables, **expanded, **{key: build.args[key] for key in defaults.keys() & build.args.keys()}}
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def _expand(text: str, variables: dict[str, str] | None) -> str:
+    """Replace variables; unknown ones by nothing, as the engine does."""
+    if variables is None or _UNCLEAR.search(text):
+        return text
+    try:
+        return expand_variables(text, variables, empty_is_unset=True).text
+    except BrokenVariableError:
+        return text

@@ -1,0 +1,51 @@
+"""Reads and writes values that several tables of a ``task.toml`` have.  Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sandbox.tasks.formats.harbor.schema import TEMPLATE, HarborHealthcheck
+from sandbox.tasks.problems import TaskProblems
+from sandbox.tasks.task import TaskHealthcheck
+
+
+def read_healthcheck(given: HarborHealthcheck) -> TaskHealthcheck:
+    return TaskHealthcheck(
+        given.command,
+        given.interval_sec,
+        given.timeout_sec,
+        given.start_period_sec,
+        given.start_interval_sec,
+        given.retries,
+    )
+
+
+def resolve_variables(where: str, given: Mapping[str, str], problems: TaskProblems) -> dict[str, str]:
+    """Return the variables with the defaults of their templates; one that only the host could give is a problem."""
+    found: dict[str, str] = {}
+    for name, value in given.items():
+        template = TEMPLATE.fullmatch(value)
+        if template and template["default"] is None:
+            problems.add(
+                f"task.toml: {where}.{name} = {value!r} has no default",
+                f"no value is taken from the host's environment: write ${{{template['name']}:-VALUE}}",
+            )
+        found[name] = template["default"] or "" if template else value
+    return found
+
+
+def write_variables(values: Mapping[str, str]) -> dict[str, Any]:
+    """Return the key ``env``, unless Harbor would take a value for a template."""
+    return {"env": dict(values)} if values and not any(map(TEMPLATE.fullmatch, values.values())) else {}
+
+
+def write_healthcheck(check: TaskHealthcheck) -> dict[str, Any]:
+    return {
+        "command": check.command,
+        "interval_sec": check.interval_s,
+        "timeout_sec": check.timeout_s,
+        "start_period_sec": check.start_period_s,
+        "start_interval_sec": check.start_interval_s,
+        "retries": check.retries,
+    }

@@ -1,0 +1,23 @@
+"""The actions of LIVEWEB's agents, ``{"type", "params"}``: their names, and the answer of the last one.  Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import cast
+
+STOP = "stop"
+ACTION_TYPES = (
+    *("goto", "click", "type", "press", "scroll", "view_more", "back", "wait", "read", "click_role", "type_role"),
+    STOP,
+)
+
+
+def stop_answer(params: Mapping[str, object]) -> str | dict[str, object] | None:
+    """Return the answer of the action ``stop``; None if it has none.
+
+    LIVEWEB puts named answers under ``final``; they may also stand alone, as may a single ``answer``."""
+    final = params.get("final", params)
+    given = cast("dict[str, object]", final) if isinstance(final, dict) else {}
+    if isinstance(named := given.get("answers"), dict):
+        return cast("dict[str, object]", named)
+    return text if isinstance(text := given.get("answer"), str) else None

@@ -1,0 +1,110 @@
+"""If these fail, a model at a URL is scored by a title that its harness asked for, or its calls are not looked at."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from actors.agents.agent import AgentToolCall
+from actors.gateway import anthropic_replies, openai_replies, responses_replies
+from actors.gateway.api_types import ApiCall, ReplyEncoder, ResponseMetadata
+from actors.gateway.chat_request import ChatRequest
+from actors.gateway.completion import CompletionEndReason, GatewayCompletion, ParsedCompletion
+from launch.evaluation.solvers.relayed_conversation import RelayedConversation
+from launch.evaluation.solvers.relayed_replies import RelayedReply
+
+NAMED = ResponseMetadata("policy", 0, "id")
+CALL = ApiCall(request=ChatRequest(messages=[]))
+TOOL = {"type": "function", "function": {"name": "shell", "parameters": {"type": "object"}}}
+WORK = [{"role": "system", "content": "You work."}, {"role": "user", "content": "Make hello.txt."}]
+TITLE = [{"role": "system", "content": "Write a title."}, {"role": "user", "content": "Make hello.txt."}]
+
+
+def completion(text: str, *commands: str) -> GatewayCompletion:
+    calls = tuple(AgentToolCall("shell", {"command": each, "n": 1}, str(at)) for at, each in enumerate(commands))
+    return GatewayCompletion(
+        parsed=ParsedCompletion("", text, calls, malformed=False),
+        end_reason=CompletionEndReason.TOOL_CALLS if calls else CompletionEndReason.END_OF_TURN,
+        stop_text=None,
+        prompt_tokens=30,
+        sampled_tokens=20,
+        cached_tokens=0,
+    )
+
+
+def reply_of(body: bytes) -> RelayedReply:
+    found = RelayedReply()
+    found.parse_body(body)
+    return found
+
+
+@pytest.mark.parametrize("is_streamed", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("api", [openai_replies, anthropic_replies, responses_replies])
+@pytest.mark.parametrize("commands", [(), ("echo é",), ("ls", "rm -rf /")])
+def test_text_calls_and_counts_are_read_from_each_api(
+    api: ReplyEncoder, commands: tuple[str, ...], *, is_streamed: bool
+) -> None:
+    answer = completion("hi thére\n", *commands)
+    if is_streamed:
+        encoder = api.stream_encoder(CALL, NAMED)
+        begun = ParsedCompletion("", "hi th", (), malformed=False)
+        found = reply_of(encoder.encode_partial(begun, 30) + encoder.encode_end(answer))
+    else:
+        found = reply_of(api.encode_reply(CALL, answer, NAMED))
+    assert (found.turn.text, [call.command for call in found.turn.calls]) == ("hi thére\n", [*commands])
+    assert (found.prompt_tokens, found.sampled_tokens) == (30, 20)
+
+
+@pytest.mark.parametrize("body", [b"<html>", b"[1]", b"", b'{"choices": [1], "output": {}, "content": "x"}'])
+def test_what_is_no_reply_reads_as_an_empty_one(body: bytes) -> None:
+    assert reply_of(body) == RelayedReply()
+
+
+def test_arguments_that_are_no_json_are_the_command() -> None:
+    call = {"function": {"name": "shell", "arguments": "{rm -rf /"}}
+    (found,) = reply_of(json.dumps({"choices": [{"message": {"tool_calls": [call]}}]}).encode()).turn.calls
+    assert found.command == "{rm -rf /"
+
+
+def play(*asked: tuple[list[dict[str, Any]], bool, str], path: str = "chat/completions") -> list[str]:
+    """Answer requests of messages, with or without a tool, and return the texts that are the agent's work."""
+    conversation = RelayedConversation()
+    for messages, offers_tools, text in asked:
+        body = {"model": "m", "messages": messages, **({"tools": [TOOL]} if offers_tools else {})}
+        request = conversation.open_request(path, json.dumps(body).encode())
+        conversation.add_reply(request, RelayedReply(text))
+    assert len(conversation.all_turns) == len(asked)
+    return [turn.text for turn in conversation.turns]
+
+
+def continued(text: str, result: str = "go on") -> list[dict[str, Any]]:
+    return [*WORK, {"role": "assistant", "content": text}, {"role": "user", "content": result}]
+
+
+def test_a_title_is_no_work_even_if_it_comes_last() -> None:
+    assert play((TITLE, False, "A title"), (WORK, True, "done"), (TITLE, False, "Hello")) == ["done"]
+
+
+def test_a_reply_that_is_asked_for_again_is_no_work() -> None:
+    assert play((WORK, True, "what?"), (WORK, True, "done")) == ["done"]
+
+
+def test_a_short_reply_that_a_request_continues_is_work() -> None:
+    plan = [*TITLE, {"role": "assistant", "content": "ls "}, {"role": "user", "content": "go on"}]
+    assert play((TITLE, False, "ls"), (plan, False, "cat"), (WORK, True, "done")) == ["ls", "cat", "done"]
+
+
+def test_a_plan_that_is_quoted_is_work() -> None:
+    quoted = [*WORK[:1], {"role": "user", "content": "Plan: first write hello.txt, then look"}]
+    assert play((TITLE, False, "first write hello.txt, then look"), (quoted, True, "done"))[0].startswith("first")
+
+
+def test_an_agent_by_text_only_does_work() -> None:
+    assert play((WORK, False, "ls"), (continued("ls"), False, "done")) == ["ls", "done"]
+
+
+@pytest.mark.parametrize("path", ["completions", "messages"])
+def test_the_reply_to_a_request_that_is_not_read_is_work(path: str) -> None:
+    assert play((TITLE, False, "A title"), (WORK, True, "done"), path=path) == ["A title", "done"]

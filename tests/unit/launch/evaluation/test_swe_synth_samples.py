@@ -1,0 +1,79 @@
+"""If these fail, an evaluation's attempts at SWE-SYNTH's bugs cannot be trained on, or say something else than was
+graded."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+from launch.data.conversations import read_conversations
+from launch.evaluation.results.swe_synth_samples import PATCH, build_sample
+from protocol.evaluation import AttemptRecord, AttemptUsage, AttemptVerdict
+from protocol.events import JsonValue
+from protocol.trajectory import EpisodeStatus, TestResult
+from sandbox.tasks.formats.registry import load_tasks
+from sandbox.tasks.formats.swe_bugs.bug_rows import FORMAT
+from sandbox.tasks.problems import TaskProblems
+from sandbox.tasks.task import Task
+from tests.support.tasks.bug_rows import TESTS, bug_row
+
+TASK = FORMAT.read(bug_row(), TaskProblems(Path("row")))
+MESSAGES: list[JsonValue] = [
+    {"role": "system", "content": "Mend it."},
+    {"role": "user", "content": "It adds."},
+    {"role": "assistant", "content": "THOUGHT: look\n```bash\nls\n```"},
+]
+
+
+def record(*passed: bool, family: str = "wrong-operator") -> AttemptRecord:
+    tests = tuple(TestResult(name, good) for name, good in zip(TESTS, passed, strict=True))
+    verdict = AttemptVerdict(all(passed), 0.25, sum(passed) / 2, EpisodeStatus.COMPLETED, tests=tests)
+    return AttemptRecord(TASK.id, 0, family, 1.5, verdict, usage=AttemptUsage(3, 3, 1, 0, 40, 7))
+
+
+def test_a_sample_is_in_the_form_of_its_document():
+    sample = build_sample(TASK, record(False, True), {"messages": MESSAGES, PATCH: "diff"}, "m")
+    assert sample == {
+        "task_id": 7,
+        "score": 0.0,
+        "model": "m",
+        "latency_ms": 1500,
+        "extra": {
+            "swe_instance_id": "instance_example__calc",
+            "bug_types": ["wrong-operator"],
+            "problem_statement": "It adds.",
+            "fix_patch": "diff",
+            "conversation": MESSAGES,
+            "model_calls": 3,
+            "usage": {"prompt_tokens": 40, "completion_tokens": 7, "total_tokens": 47},
+            "all_passed": False,
+            "all_result": "1/2",
+            "target_tests": TESTS[:1],
+            "target_result": "0/1",
+            "missing_tests": TESTS[:1],
+        },
+    }
+
+
+def test_samples_are_offline_data_and_rows_again(tmp_path: Path):
+    samples = [
+        build_sample(TASK, record(*passed), {"messages": MESSAGES, PATCH: "diff"}, "m")
+        for passed in ((True, True), (True, False))
+    ]
+    file = tmp_path / "samples.jsonl"
+    file.write_text("".join(f"{json.dumps(sample)}\n" for sample in samples))
+    found = list(read_conversations(file))
+    assert [each.score for each in found] == [1.0, 0.0]
+    assert [message["role"] for message in found[0].messages] == ["system", "user", "assistant"]
+    assert found[0].trained_messages == {2}
+    (solved,) = load_tasks(file).tasks
+    assert (solved.id, solved.instruction, solved.solution_files) == (TASK.id, TASK.instruction, {"fix.patch": b"diff"})
+
+
+def test_only_attempts_with_a_verdict_and_a_whole_conversation_make_samples():
+    whole: dict[str, JsonValue] = {"messages": MESSAGES}
+    assert build_sample(Task("t", "Do it."), record(True, True), whole, "m") is None
+    assert build_sample(TASK, replace(record(True, True), verdict=None), whole, "m") is None
+    assert build_sample(TASK, record(True, True), {"messages": []}, "oracle") is None
+    assert build_sample(TASK, record(True, True), {"messages": MESSAGES[2:]}, "m") is None, "of a harness"

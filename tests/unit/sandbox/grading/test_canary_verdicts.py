@@ -1,0 +1,85 @@
+"""If these fail, a run whose canaries lied or fell silent counts, or an honest one does not."""
+
+from __future__ import annotations
+
+import pytest
+
+from sandbox.grading.canaries import Canaries, CanaryVerdict, plan_canaries
+from sandbox.grading.canary_conflicts import find_canary_conflict
+from sandbox.grading.isolation.decision import Isolation
+from sandbox.tasks.task import Task
+from sandbox.toolchain.in_container.canary_proofs import LIED, next_secret, proof_of
+from sandbox.toolchain.in_container.layout import IMAGE_CANARIES
+from sandbox.validation.task_warnings import find_task_warnings
+
+SECRETS = ["first"]
+for _ in range(3):
+    SECRETS.append(next_secret(SECRETS[-1]))
+FIRST, SECOND, THIRD, _ = SECRETS
+
+
+@pytest.mark.parametrize(
+    ("lines", "verdict"),
+    [
+        ([FIRST], CanaryVerdict.TRUE),
+        ([SECOND, proof_of(FIRST)], CanaryVerdict.TRUE),
+        ([THIRD, proof_of(SECOND), proof_of(FIRST)], CanaryVerdict.TRUE),
+        ([SECOND], CanaryVerdict.SILENT),
+        ([THIRD, proof_of(FIRST)], CanaryVerdict.SILENT),
+        ([THIRD, proof_of(SECOND)], CanaryVerdict.SILENT),
+        ([SECOND, proof_of("guessed")], CanaryVerdict.SILENT),
+        (["guessed", proof_of(FIRST)], CanaryVerdict.SILENT),
+        ([], CanaryVerdict.SILENT),
+        ([SECOND, LIED], CanaryVerdict.LIED),
+        ([THIRD, proof_of(FIRST), LIED], CanaryVerdict.LIED),
+    ],
+)
+def test_every_session_that_has_begun_must_prove_that_its_canaries_failed(lines: list[str], verdict: CanaryVerdict):
+    assert Canaries(FIRST).judge("\n".join(lines).encode()) is verdict
+
+
+LEAVES = "import os\ndef pytest_sessionfinish(exitstatus):\n    os._exit(exitstatus)"
+EXECUTES = "from os import execv as run\nif 1:\n    run('/bin/pytest', ['pytest'])"
+LIMITS = "def test_a(): resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))"
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "why"),
+    [
+        ("conftest.py", "def pytest_runtest_logreport(report): ...", "pytest_runtest_logreport in conftest.py"),
+        ("conftest.py", LEAVES, "os._exit in conftest.py"),
+        ("conftest.py", EXECUTES, "os.execv in conftest.py"),
+        ("test_a.py", LIMITS, "setrlimit(resource.RLIMIT_FSIZE in test_a.py"),
+        ("pytest.ini", "[pytest]\ntimeout_method = thread", "timeout_method = thread in pytest.ini"),
+        (
+            "test_a.py",
+            "@mark.timeout(3, method='thread')\ndef test_a(): ...",
+            "mark.timeout(3, method='thread') in test_a.py",
+        ),
+        ("", "pytest --timeout-method=thread", "timeout-method=thread in its script"),
+        ("", "ulimit -f 0; pytest", "ulimit -f 0 in its script"),
+        ("test_a.py", LIMITS.replace("a():", "a(): run(preexec_fn=limit)\ndef limit():"), ""),
+        ("test_a.py", LEAVES.replace("pytest_sessionfinish", "test_child"), ""),
+        ("pytest.ini", "[pytest]\ntimeout_method = signal", ""),
+    ],
+)
+def test_tests_that_would_count_the_canaries_or_end_pytest_have_none(file: str, text: str, why: str):
+    task = Task("t", "", tests={file: text.encode()}) if file else Task("t", "", run_tests=text)
+    assert find_canary_conflict(task) == why
+    assert (plan_canaries(task) is None) is bool(why)
+    assert any(why in each for each in find_task_warnings(task) if "canaries, because" in each) is bool(why)
+
+
+@pytest.mark.parametrize(
+    ("given", "isolation", "path"),
+    [
+        ({}, Isolation.TOOLCHAIN, None),
+        ({}, Isolation.IMAGE, IMAGE_CANARIES),
+        ({"PYTHONPATH": ""}, Isolation.IMAGE, IMAGE_CANARIES),
+        ({"PYTHONPATH": "/a:/b"}, Isolation.IMAGE, f"/a:/b:{IMAGE_CANARIES}"),
+    ],
+)
+def test_an_images_python_finds_the_canaries_after_its_own_modules(
+    given: dict[str, str], isolation: Isolation, path: str | None
+):
+    assert Canaries().variables(given, isolation).get("PYTHONPATH") == path
