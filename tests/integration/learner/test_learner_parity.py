@@ -139,8 +139,8 @@ def test_five_steps_equal_hugging_face(ranks, settings, reference, shape, layout
     assert found.keys() <= weights.keys()
     for name, weight in found.items():
         gap = np.linalg.norm(weight - weights[name]) / np.linalg.norm(weights[name])
-        # B begins at zero: all of it is five of Adam's steps, full ones where a gradient is rounding too.
-        assert gap <= (1e-4 if "lora_B" in name else 1e-5), f"{name}: {gap:.1e}"
+        # Adam's steps are full ones where a gradient is nothing but rounding, which differs between processors.
+        assert gap <= 1e-4, f"{name}: {gap:.1e}"
 
 
 @pytest.mark.parametrize(("shape", "layout", "passes", "lora"), CASES)
