@@ -112,6 +112,8 @@ def test_every_command_mentioned_in_docs_and_code_exists() -> None:
     found = {name: file for file in files for name in named.findall(file.read_text())}
     assert found.keys() >= {"cluster", "monitor"}
     assert not found.keys() - VERBS.keys(), {name: found[name] for name in found.keys() - VERBS.keys()}
+    table = [line for line in files[0].read_text().splitlines() if line.startswith("|")]
+    assert VERBS.keys() == {name for line in table for name in named.findall(line)}, "README.md's table of commands"
 
 
 def _ignore(tmp_path: Path, line: str, room: str = "launch", project: str = "") -> subprocess.CompletedProcess[str]:
