@@ -1,18 +1,23 @@
 """Reads a checkpoint's pickles without running code that they bring.
 
 Values are read by torch's own unpickler for weights, which makes tensors and plain values and nothing else; what
-megatron and torch read by themselves is held to it too.  A checkpoint's metadata is a pickle of torch's classes, which
-only a list of these classes allows: it is read here first, and by torch afterwards.
+megatron and torch read by themselves is held to it too.  A checkpoint's metadata is a pickle of torch's classes, and
+only a list of these may be named.  It is read only here, also for torch: a pickle that changed a class on its way could
+name something else when it is read a second time.
 """
 
 from __future__ import annotations
 
 import os
 import pickle
+from collections.abc import Callable
+from dataclasses import is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
+from torch.distributed.checkpoint import filesystem as torch_files
+from torch.distributed.checkpoint.metadata import StorageMeta
 
 METADATA_FILE = ".metadata"
 
@@ -37,11 +42,24 @@ _CLASSES = frozenset(
 )
 
 
-class _MetadataUnpickler(pickle.Unpickler):
+_Base: Any = vars(pickle)["_Unpickler"]
+"""Python's own unpickler in Python, the only one whose instructions can be judged one by one."""
+
+
+class _MetadataUnpickler(_Base):
+    def set_state(self) -> None:
+        """Do what BUILD asks for, unless it would change a class, a function or a member of an enumeration."""
+        changed: object = self.stack[-2]
+        if isinstance(changed, type) or not is_dataclass(changed):
+            raise pickle.UnpicklingError(f"{METADATA_FILE} changes {changed!r}, which is not part of it")
+        self.load_build()
+
+    dispatch: ClassVar[dict[int, Callable[[Any], None]]] = {**_Base.dispatch, pickle.BUILD[0]: set_state}
+
     def find_class(self, module_name: str, global_name: str, /) -> Any:
         is_dtype = module_name == "torch" and isinstance(vars(torch).get(global_name), torch.dtype)
         if is_dtype or (module_name, global_name) in _CLASSES:
-            return super().find_class(module_name, global_name)
+            return _Base.find_class(self, module_name, global_name)
         raise pickle.UnpicklingError(f"{METADATA_FILE} names {module_name}.{global_name}, which is not part of it")
 
 
@@ -63,3 +81,13 @@ def read_metadata(folder: Path) -> Any:
         if piece.transform_descriptors or Path(piece.relative_path).name != piece.relative_path:
             raise pickle.UnpicklingError(f"{METADATA_FILE} has a piece that is transformed or in another folder")
     return metadata
+
+
+def _read_for_torch(self: Any) -> Any:
+    """Return what torch's own method does.  It has no parameter for a rank, so that torch looks for no other file."""
+    metadata = read_metadata(Path(self.path))
+    metadata.storage_meta = StorageMeta(load_id=self.load_id)
+    return metadata
+
+
+torch_files.FileSystemReader.read_metadata = _read_for_torch
