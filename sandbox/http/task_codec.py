@@ -19,6 +19,7 @@ from protocol.trajectory import MAX_REWARD
 from sandbox.docker.network.private_networks import MAX_SERVICES
 from sandbox.images.image_names import is_reference
 from sandbox.tasks.allowed_hosts import split_authority
+from sandbox.tasks.file_tree import path_problem
 from sandbox.tasks.task import ImageBuild, SharedFolder, Task, TaskHealthcheck, TaskService, TaskStep, TestsEnvironment
 
 _ID = re.compile(r"[A-Za-z0-9_.-]{1,200}")
@@ -231,4 +232,4 @@ def _absolute(path: str) -> bool:
 
 
 def _relative(path: str) -> bool:
-    return bool(path) and not path.startswith("/") and _plain(path)
+    return not path_problem(path) and _plain(path)

@@ -2,12 +2,15 @@
 
 The engine asks a registry from its own network, so whoever names an image sends it there.  The name is judged, and the
 addresses that it has here.  A name without an address here is left to the engine, which may have a resolver or a proxy
-of its own; so is one in 198.18.0.0/15, where proxies that resolve names themselves put all of them.
+of its own, unless it is one of those that are never public; so is one in 198.18.0.0/15, where proxies that resolve
+names themselves put all of them.  What is no image's name by Docker's grammar is refused: Podman reads ``docker://HOST``,
+``dir:/PATH`` and others of its kind as places of images.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +20,7 @@ from typing import Annotated, NamedTuple, TypeAlias
 from pydantic import AfterValidator
 
 from sandbox.errors import ImageError
+from sandbox.images.image_names import is_reference
 from sandbox.images.registry_credentials import DOCKER_HUB, registry_of
 from sandbox.ip_addresses import AddressKind, IpAddress, classify_address, parse_ip_address
 from sandbox.tasks.allowed_hosts import classify_host, split_authority
@@ -34,6 +38,9 @@ def _check_registry(entry: str) -> str:
 RegistryEntry: TypeAlias = Annotated[str, AfterValidator(_check_registry)]
 """An entry of an operator's list: ``host`` with any port, ``host:port``, or ``*.domain``."""
 _RESOLVE_S = 10.0
+_OF_IPV6 = re.compile(r"\A\[[^\]/]*\](:\d{1,5})?/")
+_NEVER_PUBLIC = re.compile(r"[^.]+|.*\.(?:internal|local|localdomain|home\.arpa)")
+"""Names that no public server has: those of one word, and below domains that are reserved for private networks."""
 _OF_PROXIES = ip_network("198.18.0.0/15")
 _LOOPBACK = ip_address("127.0.0.1")
 
@@ -74,6 +81,8 @@ class RegistryGuard:
                 f"the image {image[:200]} is not pulled: only the engine knows what its variables become. Write the "
                 "name without them, or with variables of ARG before the first FROM, without quotes and escapes within"
             )
+        if not is_reference(_OF_IPV6.sub("registry/", image, count=1)):
+            raise ImageError(f"{image[:200]!r} is not pulled: it is not an image's name, such as registry.org/name:tag")
         registry = registry_of(image)
         if registry in self._permitted:
             return
@@ -85,16 +94,20 @@ class RegistryGuard:
             )
         self._permitted.add(registry)
 
-    async def _find_refused(self, registry: str) -> AddressKind | None:
+    async def _find_refused(self, registry: str) -> str | None:
         """Return what the registry leads to if it may not be asked."""
         host, port = split_authority(registry.lower(), 443) or (registry.lower(), 443)
         host = host.rstrip(".")
-        kinds = ((each, classify_address(each)) for each in await self._addresses(host))
-        if not (refused := [(each, kind) for each, kind in kinds if kind is not AddressKind.PUBLIC]):
+        addresses = await self._addresses(host)
+        refused = [(each, kind) for each in addresses if (kind := classify_address(each)) is not AddressKind.PUBLIC]
+        is_private_name = not addresses and _NEVER_PUBLIC.fullmatch(host) is not None
+        if not refused and not is_private_name:
             return None
         named = await self.named(registry)
         if any(_names(entry.lower(), host, port) for entry in named.hosts):
             return None
+        if is_private_name:
+            return "no public host by its name"
         for address, kind in refused:
             if kind is not AddressKind.PRIVATE or not any(address in network for network in named.networks):
                 return kind

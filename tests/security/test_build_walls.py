@@ -85,6 +85,23 @@ def test_a_backtick_hides_no_url(text: str):
         assert "ht`tp" in text
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Dockerfile.in",
+        "a/b.in",
+        '["Dockerfile.in"]',
+        '\n["http:\\u002f\\u002f127.0.0.1:9"]',
+        "null",
+        "https://a.example/x",
+    ],
+)
+def test_a_file_that_podman_would_not_read_as_it_is_is_refused(name: str):
+    """It takes such names for a list, an address, or a text for the preprocessor of C."""
+    with pytest.raises(UnsupportedSyntaxError, match="rename it"):
+        to_classic(ImageBuild({name: b"FROM a\n"}, dockerfile=name), "amd64")
+
+
 @pytest.mark.parametrize("line", ONLY_THE_ENGINE_KNOWS)
 def test_an_add_of_a_path_that_only_the_engine_knows_is_a_copy_unless_it_may_unpack(line: str):
     copy = classic(line).build.files["Dockerfile"].decode().splitlines()[1]

@@ -70,10 +70,44 @@ async def test_a_registry_beside_the_engine_is_refused_unless_the_operator_named
 
 @pytest.mark.parametrize(
     "image",
-    ["debian", "debian:12", "library/debian", "registry.example/a/b@sha256:00", "unknown.example/a", "faked.example/a"],
+    [
+        *("debian", "debian:12", "library/debian", f"registry.example/a/b@sha256:{'0' * 64}", "unknown.example/a"),
+        *("faked.example/a", "registry.example:5000/a_b/c.d:1.0-x"),
+    ],
 )
 async def test_public_registries_and_those_that_only_the_engine_finds_are_asked(image: str) -> None:
     await guard().check(image)
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        "docker://127.0.0.1:5000/a", "dir:/etc/a", "docker-archive:/srv/a.tar", "docker-daemon:a:b", "oci:/srv/a:b",
+        "127.0.0.1:/a", "127.0.0.1:5000:1/a", "user@127.0.0.1:5000/a", "127.0.0.1?:80/a", " 127.0.0.1:5000/a",
+        "//127.0.0.1/a", "127.0.0.1%00:5000/a", "a[::1]:80/a", "\uff11\uff12\uff17.0.0.1/a",
+    ],
+)  # fmt: skip
+async def test_what_some_engines_read_as_another_place_of_an_image_is_refused(image: str) -> None:
+    """Podman takes several of these for a registry's address, or for a file of its machine."""
+    with pytest.raises(ImageError, match="is not an image's name"):
+        await guard("127.0.0.1", "*.example").check(image)
+
+
+@pytest.mark.parametrize(
+    "registry",
+    [
+        "ip6-localhost:5000",
+        "localhost.localdomain",
+        "docker:2375",
+        "metadata.google.internal",
+        "nas.local",
+        "METADATA:80",
+    ],
+)
+async def test_a_name_that_is_never_public_is_refused_though_only_the_engine_may_find_it(registry: str) -> None:
+    with pytest.raises(ImageError, match="leads to no public host by its name"):
+        await guard().check(f"{registry}/a")
+    await guard(registry).check(f"{registry}/a")
 
 
 @pytest.mark.parametrize(
@@ -179,6 +213,10 @@ ONBUILD COPY --from=localhost/seven /a /b
 )
 def test_an_image_is_found_as_the_engine_reads_it(dockerfile: str) -> None:
     assert INNER in named_in(dockerfile)
+
+
+def test_a_name_of_one_word_with_a_colon_is_judged_too() -> None:
+    assert named_in("FROM docker-daemon:a:b\nFROM debian:12 AS x\nFROM x") == {"docker-daemon:a:b", "debian:12"}
 
 
 def test_arguments_of_a_stage_are_not_those_of_from() -> None:

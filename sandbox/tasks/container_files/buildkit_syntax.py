@@ -48,6 +48,8 @@ _INSTRUCTION = re.compile(
     "WORKDIR"
 )
 """A line that begins with another word may be the rest of one that only the engine goes on with."""
+_NO_FILE_TO_PODMAN = re.compile(r"\s*\[.*|null|https?://.*|.*\.in", re.DOTALL)
+"""Names of a Dockerfile that Podman reads as a list of names, an address, or a text that cpp is to rewrite."""
 _HAS_ADD = re.compile(r"\bADD\b", re.IGNORECASE)
 _CHECKSUM = re.compile(r"sha256:[0-9a-f]{64}")
 _WORDS = TypeAdapter(list[str])
@@ -108,6 +110,9 @@ def to_classic(build: ImageBuild, architecture: str, fetched: Mapping[str, bytes
     ``architecture`` is Docker's name of the machine's: ``amd64``, ``arm64``; ``fetched``: contents by URL.  Raises
     UnsupportedSyntaxError.
     """
+    if _NO_FILE_TO_PODMAN.fullmatch(build.dockerfile):
+        why = "some engines read another file than this: rename it, for example to Dockerfile"
+        raise UnsupportedSyntaxError(f"the name {build.dockerfile!r} of the Dockerfile", why)
     text = build.files.get(build.dockerfile, b"").decode(errors="surrogateescape")
     rewriter = _Rewriter(build, architecture, fetched or {})
     lines = [line for statement in read_statements(text) for line in rewriter.rewrite(statement)]

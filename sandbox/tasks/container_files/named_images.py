@@ -20,8 +20,8 @@ _UNCLEAR = re.compile(r"""[\\`]|\$\{?\d|\$\{[^}]*(?:["']|\$.*["'])|[^\S \t]""")
 
 
 def find_named_images(build: ImageBuild) -> frozenset[str]:
-    """Return the names with a registry of images that the engine may pull to build the target; with ``$`` where only
-    the engine knows the name."""
+    """Return the names of images that the engine may pull to build the target, but those of one word; with ``$`` where
+    only the engine knows the name."""
     text = build.files.get(build.dockerfile, b"").decode(errors="replace")
     variables: dict[str, str] | None = {}
     stages: list[str] = []
@@ -41,7 +41,7 @@ def find_named_images(build: ImageBuild) -> frozenset[str]:
     target = build.target.lower()
     last = max((number for number, stage in enumerate(stages, 1) if stage == target), default=len(stages))
     names = {name.translate(_QUOTES) for stage, name in found if stage <= last}
-    return frozenset(name for name in names if "/" in name or "$" in name)
+    return frozenset(name for name in names if set(name) & set("/$:"))
 
 
 def _with_arguments(variables: dict[str, str] | None, arguments: str, build: ImageBuild) -> dict[str, str] | None:

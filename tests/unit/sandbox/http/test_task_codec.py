@@ -61,7 +61,8 @@ def test_a_field_beyond_the_hosts_limits_is_refused_by_name(change):
     ("where", "change"),
     [
         *(("files", {"files": {"Dockerfile": b"", path: b""}})
-          for path in ("../x", "/etc/x", "a/../../x", "a\0", "", "Dockerfile/b", "x" * 5000)),
+          for path in ("./Dockerfile", "a//b", "Dockerfile/.", "../x", "/etc/x", "a/../../x",
+                       "a\0", "", "Dockerfile/b", "x" * 5000)),
         ("files", {"files": {"Dockerfile": b"", **{str(n): b"" for n in range(MAX_FILES)}}}),
         ("dockerfile", {"dockerfile": "../Dockerfile"}), ("dockerfile", {"dockerfile": "absent"}),
         ("executable", {"executable": frozenset({"../x"})}), ("args", {"args": {"A B": ""}}),
