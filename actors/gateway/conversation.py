@@ -1,25 +1,21 @@
 """A session's conversations as token ids: the next prompt, and the resulting segments.  Pure.
 
 Rendering: the longest prefix of the messages that ends with a reply of this session keeps its token ids unchanged, and
-only the rest is rendered.  A reply is recognised by its content and calls, even if the harness changes thoughts,
-surrounding white space, the order of an argument's keys or how a number is written.  Placement: the ids extend the
-segment that they continue as a whole; otherwise a new segment begins after the tokens that they share with another,
-so nothing is stored or trained twice.
+only the rest is rendered (:mod:`.exchanges` recognises a reply).  Placement: the ids extend the segment that they
+continue as a whole; otherwise a new segment begins after the tokens that they share with another, so nothing is stored
+or trained twice.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import NamedTuple
 
-import msgspec
-
 from actors.engines.messages import GenerateReply
 from actors.gateway.chat_request import ChatTool
+from actors.gateway.exchanges import Exchange, WorkConversation, digest_prefixes, digest_with, join_work
 from actors.gateway.quotes import find_runs
 from actors.gateway.reply_roles import AnsweredRequest, find_reply_roles, mark_roles
 from actors.rewards.episode_result import ModelTurn, make_call_record
@@ -28,13 +24,14 @@ from actors.tokens.chat_messages import ChatMessage, ToolCallMessage
 from actors.tokens.segment_tree import BranchPosition, SegmentTree
 from protocol.trajectory import ReplyRole, Segment
 
-_ENCODER = msgspec.json.Encoder(order="deterministic")
-
 
 class RenderedPrompt(NamedTuple):
     ids: list[int]
     request: AnsweredRequest
     messages: Sequence[ChatMessage]
+    new_messages: Sequence[ChatMessage]
+    """Those after the reply that it continues."""
+    tools: Sequence[ChatTool]
 
 
 class _KnownReply(NamedTuple):
@@ -46,7 +43,7 @@ class _KnownReply(NamedTuple):
 class _EndedReply(NamedTuple):
     request: AnsweredRequest
     turn: ModelTurn
-    content: str
+    exchange: Exchange
 
 
 @dataclass(slots=True)
@@ -63,6 +60,8 @@ class ConversationHistory:
     _ended: list[_EndedReply] = field(default_factory=list[_EndedReply])
     _quotable: dict[int, set[str]] = field(default_factory=dict[int, set[str]])
     """Number of a reply that is work only if it is used → the runs of words by which a quote of it is recognised."""
+    _tools: dict[bytes, Sequence[ChatTool]] = field(default_factory=dict[bytes, "Sequence[ChatTool]"])
+    """Digest of a list of tools → the list, which every request has anew."""
 
     @property
     def tokens(self) -> int:
@@ -88,15 +87,18 @@ class ConversationHistory:
     @property
     def last_content(self) -> str:
         """The last reply of the agent's work without thoughts and calls; empty before the first."""
-        return self._ended[self._work[-1]].content if self._ended else ""
+        return self._ended[self._work[-1]].exchange.reply["content"] if self._ended else ""
+
+    @property
+    def work(self) -> WorkConversation:
+        """The messages of the agent's work, as far as the session shows by now what it is."""
+        return join_work([reply.exchange for reply in self._ended], self._work)
 
     def render_prompt(
         self, chat: ChatFormat, tools: Sequence[ChatTool], messages: Sequence[ChatMessage]
     ) -> RenderedPrompt:
         """Return the token ids of ``messages``.  Raises UserError if the template cannot render them."""
-        conversations = [hashlib.sha256(_ENCODER.encode([tool.schema for tool in tools])).digest()]
-        for message in messages:
-            conversations.append(_digest_with(conversations[-1], message))
+        conversations = digest_prefixes(tools, messages)
         known = next((end for end in range(len(messages) - 1, 0, -1) if conversations[end] in self._replies), 0)
         reply = self._replies[conversations[known]] if known else None
         if reply is None:
@@ -115,7 +117,8 @@ class ConversationHistory:
             quotes=frozenset(number for number, own in self._quotable.items() if not own.isdisjoint(runs)),
             step=self.step,
         )
-        return RenderedPrompt(ids, request, messages)
+        offered = self._tools.setdefault(conversations[0], tools)
+        return RenderedPrompt(ids, request, messages, messages[known:], offered)
 
     def count_new_tokens(self, prompt: RenderedPrompt) -> int:
         """Return the number of prompt tokens that no segment has yet."""
@@ -125,8 +128,9 @@ class ConversationHistory:
         """Add the engine's ``reply`` to ``prompt``, which the harness gets as ``message``."""
         number, content = len(self._ended), message["content"]
         request = replace(prompt.request, gets_call="tool_calls" in message)
-        ended = _EndedReply(request, _turn(message, malformed=malformed), content)
-        digest = _digest_with(request.conversation, message)
+        exchange = Exchange(request.continues, prompt.new_messages, message, prompt.tools, request.step)
+        ended = _EndedReply(request, _turn(message, malformed=malformed), exchange)
+        digest = digest_with(request.conversation, message)
         position = self._branches.add_reply(prompt.ids, reply, malformed=malformed)
         self._ended.append(ended)
         self._replies[digest] = _KnownReply(number, position, message.get("tool_calls", ()))
@@ -177,18 +181,3 @@ def _is_system(message: ChatMessage) -> bool:
 
 def _contents(messages: Sequence[ChatMessage]) -> Iterator[str]:
     return (message["content"] for message in messages)
-
-
-def _digest_with(conversation: bytes, message: ChatMessage) -> bytes:
-    """Return the digest of a conversation continued with ``message``."""
-    compared: object = message
-    if message["role"] == "assistant":
-        calls = _ENCODER.encode([call["function"] for call in message.get("tool_calls", ())])
-        by_value: object = json.loads(calls, parse_int=_number, parse_float=_number)
-        compared = ["assistant", message["content"].strip(), by_value]
-    return hashlib.sha256(conversation + _ENCODER.encode(compared)).digest()
-
-
-def _number(text: str) -> float:
-    """Return a number as JavaScript has it, which knows neither integers nor a negative zero in JSON."""
-    return float(text) + 0.0

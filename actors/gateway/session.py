@@ -28,6 +28,7 @@ from actors.gateway.completion import (
     cut_at_stop,
 )
 from actors.gateway.conversation import ConversationHistory, RenderedPrompt
+from actors.gateway.exchanges import WorkConversation
 from actors.gateway.partial_completion import PartialCompletion
 from actors.rewards.episode_result import ModelTurn
 from actors.tokens.chat_format import ChatFormat
@@ -130,6 +131,11 @@ class GatewaySession:
     def last_content(self) -> str:
         """The last reply of the agent's work, without thoughts and calls."""
         return self._history.last_content
+
+    @property
+    def work(self) -> WorkConversation:
+        """The messages of the agent's work."""
+        return self._history.work
 
     def begin_step(self) -> None:
         """Accept calls of the task's next step, also after :meth:`close`."""

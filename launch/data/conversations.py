@@ -3,9 +3,9 @@
 
 ``{"messages": [{"role", "content", "tool_calls"?, "reasoning_content"?}], "tools"?, "score"|"reward"?, "weight"?}``, or
 ShareGPT's ``{"conversations": [{"from", "value"}], "system"?, "tools"?}``, or a sample of affinetes': SWE-SYNTH's
-``{"extra": {"conversation": [{"role", "content"}]}, "score"}``, LIVEWEB's ``{"trajectory": [{"observation", "action"}],
-"score"}``.  An assistant's message has loss unless it says ``"train": false`` or ``"weight": 0``.  Other keys are
-passed over.
+``{"extra": {"conversation": [{"role", "content"}], "tools"?}, "score"}``, LIVEWEB's ``{"trajectory":
+[{"observation", "action"}], "score"}``.  An assistant's message has loss unless it says ``"train": false`` or
+``"weight": 0``.  Other keys are passed over.
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ def _in_one_shape(record: Mapping[str, object], where: str) -> dict[str, object]
         first = [{"role": "system", "content": record["system"]}] if record.get("system") else []
         return {**record, "messages": [*first, *map(_openai, turns)]}
     if (turns := _list_in(record, "extra", "conversation")) is not None:
-        return {**record, "messages": turns}
+        return {**record, "messages": turns, "tools": cast("dict[str, object]", record["extra"]).get("tools")}
     if (steps := _list_in(record, "trajectory")) is not None:
         return {**record, "messages": [message for step in steps for message in _step_messages(step)]}
     raise TrainingDataError(f"{where}: none of {_SHAPES} is a list in it (keys: {', '.join(record)})")

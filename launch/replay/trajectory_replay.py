@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shlex
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -80,7 +80,9 @@ async def replay_trajectory(subject: ReplaySubject, times: int, concurrency: int
     async def open_solver(settings: WorkerSpec, agent: Agent) -> AsyncGenerator[Solver]:
         del agent
 
-        def solve(task: Task, attempt: AttemptId, terminal: SandboxTerminal, observer: EpisodeObserver) -> SolverRun:
+        def solve(
+            task: Task, attempt: AttemptId, terminal: SandboxTerminal, observer: EpisodeObserver
+        ) -> AbstractContextManager[SolverRun]:
             del task
             episodes[attempt] = create_replay_episode(
                 recorded,
@@ -90,7 +92,7 @@ async def replay_trajectory(subject: ReplaySubject, times: int, concurrency: int
                 observer=observer,
                 settings=settings.episode,
             )
-            return episodes[attempt]
+            return nullcontext(episodes[attempt])
 
         yield solve
 

@@ -12,6 +12,8 @@ from sandbox.tasks.task import Task
 
 PATCH = "patch"
 """Key of a trajectory, as ``--save-trajectories`` writes it, with what the attempt changed."""
+TOOLS = "tools"
+"""The same, with the schemas of the tools that a harness offered to the model."""
 
 
 def build_sample(
@@ -25,7 +27,7 @@ def build_sample(
         return None
     passed = {test.name for test in verdict.tests if test.passed}
     missing = [name for name in task.expected_tests if name not in passed]
-    usage = record.usage
+    usage, tools = record.usage, trajectory.get(TOOLS)
     return {
         "task_id": bug.task_id,
         "score": float(verdict.passed),
@@ -37,6 +39,7 @@ def build_sample(
             "problem_statement": task.instruction,
             "fix_patch": trajectory.get(PATCH, ""),
             "conversation": cast("JsonValue", conversation),
+            **({"tools": tools} if tools else {}),
             "model_calls": usage.turns,
             "usage": {
                 "prompt_tokens": usage.prompt_tokens,

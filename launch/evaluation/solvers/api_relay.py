@@ -26,6 +26,7 @@ from aiohttp import web
 
 from actors.engines.messages import EngineUnavailable
 from actors.gateway.chat_request import GatewayRequestError
+from actors.gateway.exchanges import WorkConversation
 from actors.gateway.request_bodies import RequestBodies
 from actors.gateway.session_keys import SessionKeys
 from actors.rewards.episode_result import ModelTurn
@@ -106,7 +107,12 @@ class RelaySession:
     def is_full(self) -> bool:
         return len(self.all_turns()) + self._pending >= self.max_replies
 
+    @property
+    def work(self) -> WorkConversation:
+        return self.conversation.work
+
     def begin_step(self) -> None:
+        self.conversation.step += 1
         self.ended = False
 
     def close(self) -> None:

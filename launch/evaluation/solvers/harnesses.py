@@ -4,12 +4,13 @@ a URL through a relay."""
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Protocol, cast
 
 from actors.engines.sampling import EpisodeSampling
+from actors.gateway.exchanges import WorkConversation
 from actors.rewards.episode_result import ModelTurn
 from actors.rollout.harness import HarnessRun, HarnessSession, harness_environment, no_reply_error
 from actors.rollout.observer import EpisodeObserver
@@ -17,11 +18,11 @@ from actors.rollout.sandbox_terminal import SandboxTerminal
 from actors.rollout.settings import EpisodeSettings, HarnessSettings
 from actors.rollout.terminal import SandboxDestroyedByAgent
 from actors.workers.harness_runner import HarnessRunner
+from launch.evaluation.results.swe_synth_samples import TOOLS
 from launch.evaluation.solvers.api_relay import ApiRelay, OnReply, RelaySession
 from launch.evaluation.solvers.relayed_replies import RelayedReply
 from launch.evaluation.solvers.segments_json import segments_as_json
 from launch.evaluation.solvers.solver import Solver, SolverRun
-from protocol.errors import UserError
 from protocol.evaluation import AttemptId, AttemptUsage
 from protocol.events import JsonValue
 from protocol.trajectory import EpisodeStatus, RolloutRequest, Segment
@@ -40,83 +41,68 @@ class HarnessConversation(HarnessSession, Protocol):
     def last_content(self) -> str: ...
     @property
     def prompt_tokens(self) -> int: ...
+    @property
+    def work(self) -> WorkConversation: ...
     def turns(self) -> Sequence[ModelTurn]: ...
     def segments(self) -> Sequence[Segment]: ...
 
 
-class StartedHarness(NamedTuple):
-    agent_loop: HarnessRun
+@dataclass(frozen=True, slots=True)
+class HarnessSolverRun:
+    """One attempt by a harness, within its session."""
+
+    harness: HarnessRun
     conversation: HarnessConversation
 
-
-@dataclass(slots=True)
-class HarnessSolverRun:
-    """One attempt by a harness."""
-
-    start: Callable[[], AbstractContextManager[StartedHarness]]
-    """Opens its session and starts the harness."""
-    _conversation: HarnessConversation | None = None
-
     async def play(self, task: Task) -> EpisodeStatus:
-        """Run the harness.  Raises UserError for a step of a task, because a session is that of one run here."""
-        if task.steps:
-            raise UserError(
-                f"task {task.id} has steps, which no harness plays in `longshore evaluate`: leave the task out "
-                "(--task-ids), or use a built-in agent (agent.harness=)"
-            )
-        with self.start() as (harness, conversation):
-            self._conversation = conversation
-            try:
-                status = await harness.play(task)
-            except SandboxDestroyedByAgent as gone:
-                if not conversation.turns():
-                    raise no_reply_error(str(gone)) from gone
-                raise
-        if not conversation.turns():
-            raise no_reply_error(harness.exit_summary)
+        try:
+            status = await self.harness.play(task)
+        except SandboxDestroyedByAgent as gone:
+            if not self.turns:
+                raise no_reply_error(str(gone)) from gone
+            raise
+        if not self.turns:
+            raise no_reply_error(self.harness.exit_summary)
         return status
 
     @property
     def turns(self) -> Sequence[ModelTurn]:
-        return self._conversation.turns() if self._conversation is not None else ()
+        return self.conversation.turns()
 
     @property
     def final_answer(self) -> str:
-        return self._conversation.last_content if self._conversation is not None else ""
+        return self.conversation.last_content
 
     @property
     def usage(self) -> AttemptUsage:
-        conversation, turns = self._conversation, self.turns
-        if conversation is None:
-            return AttemptUsage()
+        turns = self.turns
         return AttemptUsage(
             turns=len(turns),
             tool_calls=sum(turn.tool_call_count for turn in turns),
             max_parallel_calls=max((turn.tool_call_count for turn in turns), default=0),
             malformed_turns=sum(turn.malformed for turn in turns),
-            prompt_tokens=conversation.prompt_tokens,
-            completion_tokens=conversation.sampled_tokens,
+            prompt_tokens=self.conversation.prompt_tokens,
+            completion_tokens=self.conversation.sampled_tokens,
         )
 
     def trajectory_json(self) -> dict[str, JsonValue]:
-        """Return the model's replies; the harness's prompts are in the segments, if there are any."""
-        segments = self._conversation.segments() if self._conversation is not None else ()
+        """Return the conversation of the harness's work, with the tools that it offered to the model."""
+        work = self.conversation.work
         return {
-            "messages": [{"role": "assistant", "content": turn.text} for turn in self.turns],
-            "segments": segments_as_json(segments),
+            "messages": cast("JsonValue", work.messages),
+            TOOLS: cast("JsonValue", [tool.schema for tool in work.tools]),
+            "segments": segments_as_json(self.conversation.segments()),
         }
 
 
 def gateway_solver(harnesses: HarnessRunner, settings: EpisodeSettings, build_sampling: BuildSampling) -> Solver:
-    def start(task: Task, attempt: AttemptId, terminal: SandboxTerminal, observer: EpisodeObserver) -> SolverRun:
+    @contextmanager
+    def start(
+        task: Task, attempt: AttemptId, terminal: SandboxTerminal, observer: EpisodeObserver
+    ) -> Generator[SolverRun]:
         del task
-
-        @contextmanager
-        def open_harness() -> Generator[StartedHarness]:
-            with harnesses.open_run(terminal, settings, build_sampling(attempt), observer) as started:
-                yield StartedHarness(*started)
-
-        return HarnessSolverRun(open_harness)
+        with harnesses.open_run(terminal, settings, build_sampling(attempt), observer) as started:
+            yield HarnessSolverRun(*started)
 
     return start
 
@@ -133,7 +119,10 @@ def notify_observer(observer: EpisodeObserver) -> OnReply:
 def relay_solver(
     relay: ApiRelay, harness: HarnessSettings, settings: EpisodeSettings, build_request: BuildRequest
 ) -> Solver:
-    def start(task: Task, attempt: AttemptId, terminal: SandboxTerminal, observer: EpisodeObserver) -> SolverRun:
+    @contextmanager
+    def start(
+        task: Task, attempt: AttemptId, terminal: SandboxTerminal, observer: EpisodeObserver
+    ) -> Generator[SolverRun]:
         del task
 
         @asynccontextmanager
@@ -142,14 +131,10 @@ def relay_solver(
                 url = f"http://{PROXY_HOST}:{harness.harness_port}"
                 yield harness_environment(url, key, relay.settings.model, task, settings)
 
-        @contextmanager
-        def open_harness() -> Generator[StartedHarness]:
-            request = build_request(attempt)
-            with relay.open_session(request.trajectory_id, request.seed, notify_observer(observer)) as session:
-                open_relay = partial(listen, session)
-                run = HarnessRun(session, terminal, harness.harness, open_relay, settings, observer)
-                yield StartedHarness(run, session)
-
-        return HarnessSolverRun(open_harness)
+        request = build_request(attempt)
+        with relay.open_session(request.trajectory_id, request.seed, notify_observer(observer)) as session:
+            open_relay = partial(listen, session)
+            run = HarnessRun(session, terminal, harness.harness, open_relay, settings, observer)
+            yield HarnessSolverRun(run, session)
 
     return start

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast
@@ -150,7 +150,7 @@ def build_model_run(
     *,
     settings: EpisodeSettings,
     segments: ReadSegments = tuple,
-) -> SolverRun:
+) -> AbstractContextManager[SolverRun]:
     """Return an attempt; ``open_policy`` returns the policy of a task, or of a step of it, from its opening."""
     record = MessageRecord()
 
@@ -159,7 +159,8 @@ def build_model_run(
         record.messages.extend(opening)
         return RecordingPolicy(open_policy(opening), record)
 
-    return ModelSolverRun(AgentLoop(agent, open_recording_policy, terminal, settings, observer), record, segments)
+    loop = AgentLoop(agent, open_recording_policy, terminal, settings, observer)
+    return nullcontext(ModelSolverRun(loop, record, segments))
 
 
 def request_builder(given: EvaluateArguments) -> BuildRequest:
@@ -241,7 +242,9 @@ async def served_model_solver(
             evaluation_temperature=given.temperature or EVALUATION_TEMPERATURE,
         )
 
-    def start(task: Task, attempt: AttemptId, terminal: SandboxTerminal, observer: EpisodeObserver) -> SolverRun:
+    def start(
+        task: Task, attempt: AttemptId, terminal: SandboxTerminal, observer: EpisodeObserver
+    ) -> AbstractContextManager[SolverRun]:
         del task
         contexts, sampling = StepContexts(episode, chat), build_sampling(attempt)
 
@@ -307,7 +310,9 @@ async def remote_model_solver(
     thinking = config.agent.thinking.template_argument
     async with ChatEndpoint(replace(endpoint_settings, thinking=thinking)) as endpoint:
 
-        def start(task: Task, attempt: AttemptId, terminal: SandboxTerminal, observer: EpisodeObserver) -> SolverRun:
+        def start(
+            task: Task, attempt: AttemptId, terminal: SandboxTerminal, observer: EpisodeObserver
+        ) -> AbstractContextManager[SolverRun]:
             del task
 
             def open_policy(opening: list[ChatMessage]) -> Policy:

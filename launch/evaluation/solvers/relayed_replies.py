@@ -8,7 +8,9 @@ from typing import cast
 
 import msgspec
 
+from actors.gateway.chat_request import ChatTool
 from actors.rewards.episode_result import ModelTurn, ToolCallRecord, make_call_record
+from actors.tokens.chat_messages import ChatMessage, ToolCallMessage
 from protocol.events import JsonValue
 from protocol.run_directory.json_fields import Event, get_integer, get_list, get_mapping, get_text
 
@@ -31,6 +33,15 @@ class RelayedCall:
         except msgspec.DecodeError:
             return ToolCallRecord(self.name, self.arguments)
 
+    @property
+    def message(self) -> ToolCallMessage:
+        """The call as chat templates expect it; its arguments are one text if they are no JSON object."""
+        try:
+            arguments = msgspec.json.decode(self.arguments or "{}", type=dict[str, object])
+        except msgspec.DecodeError:
+            arguments = ChatTool.text_arguments(self.arguments)
+        return {"type": "function", "function": {"name": self.name, "arguments": arguments}}
+
 
 @dataclass(slots=True)
 class RelayedReply:
@@ -47,6 +58,14 @@ class RelayedReply:
     @property
     def turn(self) -> ModelTurn:
         return ModelTurn(self.text, tuple(call.record for _, call in sorted(self.calls.items())))
+
+    @property
+    def message(self) -> ChatMessage:
+        """The reply in a conversation."""
+        message: ChatMessage = {"role": "assistant", "content": self.text}
+        if self.calls:
+            message["tool_calls"] = [call.message for _, call in sorted(self.calls.items())]
+        return message
 
     def parse_body(self, body: bytes) -> None:
         lines = [line[5:] for line in body.splitlines() if line.startswith(b"data:")]

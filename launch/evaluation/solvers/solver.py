@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -46,7 +47,8 @@ class SolverRun(Protocol):
         ...
 
 
-Solver = Callable[[Task, AttemptId, SandboxTerminal, EpisodeObserver], SolverRun]
+Solver = Callable[[Task, AttemptId, SandboxTerminal, EpisodeObserver], AbstractContextManager[SolverRun]]
+"""Opens an attempt, which plays the steps of its task within the block; what it tells can be read after it too."""
 
 
 class NullObserver:
@@ -106,12 +108,14 @@ class WebOracleRun:
         return {"messages": self.messages[:-1]}
 
 
-def oracle_solver(task: Task, attempt: AttemptId, terminal: SandboxTerminal, observer: EpisodeObserver) -> SolverRun:
+def oracle_solver(
+    task: Task, attempt: AttemptId, terminal: SandboxTerminal, observer: EpisodeObserver
+) -> AbstractContextManager[SolverRun]:
     """Run the task's own solution."""
     del attempt
 
     if has_web_oracle(task):
-        return WebOracleRun(terminal, observer)
+        return nullcontext(WebOracleRun(terminal, observer))
 
     async def act(step: Task) -> None:
         if not step.solution:
@@ -122,14 +126,16 @@ def oracle_solver(task: Task, attempt: AttemptId, terminal: SandboxTerminal, obs
         except SandboxDestroyed as error:
             raise SandboxDestroyedByAgent(str(error)) from error
 
-    return ScriptedSolverRun(act, rf"\boxed{{{task.answer}}}" if task.answer else "")
+    return nullcontext(ScriptedSolverRun(act, rf"\boxed{{{task.answer}}}" if task.answer else ""))
 
 
-def noop_solver(task: Task, attempt: AttemptId, terminal: SandboxTerminal, observer: EpisodeObserver) -> SolverRun:
+def noop_solver(
+    task: Task, attempt: AttemptId, terminal: SandboxTerminal, observer: EpisodeObserver
+) -> AbstractContextManager[SolverRun]:
     """Do nothing."""
     del task, attempt, terminal, observer
 
     async def act(step: Task) -> None:
         del step
 
-    return ScriptedSolverRun(act)
+    return nullcontext(ScriptedSolverRun(act))

@@ -29,7 +29,7 @@ from launch.evaluation.standalone.attempt_images import AttemptImages
 from protocol.evaluation import AttemptError, AttemptId, AttemptRecord, AttemptStage, AttemptUsage, AttemptVerdict
 from protocol.events import JsonValue
 from protocol.run_directory.page_pictures import PictureWriter, pictures_path
-from protocol.trajectory import InfraFailure, Reward
+from protocol.trajectory import EpisodeStatus, InfraFailure, Reward
 from sandbox.errors import SandboxDestroyed
 from sandbox.pool.sandbox_pool import SandboxPool
 from sandbox.providers.interface import LocalProvider, Sandbox
@@ -86,13 +86,18 @@ class _AttemptState:
 
 
 @dataclass(slots=True)
-class _StagedGrading:
-    """A terminal whose grading starts the evaluate stage, so that later failures count as grading failures."""
+class _StagedSolver:
+    """A solver's run and its terminal, whose playing and grading name the stage in which a failure happens."""
 
+    run: SolverRun
     terminal: SandboxTerminal
     state: _AttemptState
     show_patch: str
     """Shell command that prints what the agent has changed; empty for none."""
+
+    async def play(self, task: Task) -> EpisodeStatus:
+        self.state.stage = AttemptStage.AGENT
+        return await self.run.play(task)
 
     async def grade(self, last_reply: str) -> EpisodeGrade:
         self.state.stage = AttemptStage.EVALUATE
@@ -186,10 +191,12 @@ async def _run_stages(attempt: AttemptId, task: Task, context: EvaluationContext
         state.stage = AttemptStage.AGENT
         with _observing(attempt, task, context) as observer:
             terminal.show_opening(observer.on_picture)
-            run = state.solver_run = context.solver(task, attempt, terminal, observer)
-            bug = find_bug(task)
-            grading = _StagedGrading(terminal, state, bug.show_patch if bug is not None else "")
-            ended = await run_and_grade(run.play, grading, terminal.shown_task, lambda: run.final_answer, deadlines)
+            with context.solver(task, attempt, terminal, observer) as run:
+                state.solver_run, bug = run, find_bug(task)
+                staged = _StagedSolver(run, terminal, state, bug.show_patch if bug is not None else "")
+                ended = await run_and_grade(
+                    staged.play, staged, terminal.shown_task, lambda: run.final_answer, deadlines
+                )
             state.stage = AttemptStage.EVALUATE
             reward = await _reward(ended, task, run, context.reward)
             observer.on_grade(ended.grade, reward)

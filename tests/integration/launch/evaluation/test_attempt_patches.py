@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncGenerator
+from contextlib import AbstractContextManager, nullcontext
 
 import pytest
 import pytest_asyncio
@@ -32,11 +33,13 @@ async def pool(docker_engine: SandboxHost) -> AsyncGenerator[SandboxPool]:
 
 
 async def attempt(pool: SandboxPool, commands: str) -> tuple[AttemptRecord, object]:
-    def solver(_task: Task, _attempt: AttemptId, terminal: SandboxTerminal, _observer: object) -> ScriptedSolverRun:
+    def solver(
+        _task: Task, _attempt: AttemptId, terminal: SandboxTerminal, _observer: object
+    ) -> AbstractContextManager[ScriptedSolverRun]:
         async def act(_: Task) -> None:
             assert (await terminal.session.run(commands, 30.0)).exit_code == 0
 
-        return ScriptedSolverRun(act)
+        return nullcontext(ScriptedSolverRun(act))
 
     context = EvaluationContext(pool, worker_spec(acquire_timeout_s=60.0), {}, solver, BINARY_REWARD)
     record, trajectory = await run_attempt(AttemptId(TASK.id, 0), TASK, context)

@@ -20,7 +20,10 @@ from launch.evaluation.comparison.evaluation_comparison import compare_evaluatio
 from launch.evaluation.results.evaluation_folder import read_attempt_records
 from protocol.cli.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USER
 from sandbox.host_record import SandboxHost
+from sandbox.tasks.file_tree import write_tree
 from sandbox.tasks.formats.generated.generator import training_tasks
+from sandbox.tasks.formats.harbor.writer import write_task
+from sandbox.tasks.task import Task, TaskStep
 from tests.support.actors.episodes import episode_context
 from tests.support.actors.published_harnesses import DONE, SETTINGS, FakeTaskPolicy, ToolCall, install_or_skip
 from tests.support.fakes.fake_chat import (
@@ -157,6 +160,38 @@ async def test_a_harness_is_scored_with_a_model_at_a_url(tasks: Path, tmp_path: 
     assert "404" in refused.failure.message
     assert idle.verdict is not None
     assert not idle.verdict.passed
+
+
+@pytest.mark.slow
+async def test_a_harness_plays_each_step_of_a_task_with_a_model_at_a_url(
+    tmp_path: Path, docker_engine: SandboxHost
+) -> None:
+    """It begins anew in each; what it said is one attempt's."""
+    tests = "test -e /app/{name} && echo 1 > /logs/verifier/reward.txt\n"
+    steps = tuple(
+        TaskStep(name, f"make {name}", run_tests=f"#!/bin/sh\n{tests.format(name=name)}") for name in ("one", "two")
+    )
+    task = Task("both", "make both", image=docker_engine.base_image, agent_timeout_s=60.0, steps=steps)
+    write_tree(write_task(task), tmp_path / "tasks" / "both")
+
+    def reply(request: Request) -> Reply:
+        if len(request["messages"]) > 1:
+            return "done"
+        name = request["messages"][0]["content"].removeprefix("make ")
+        return ToolCallReply(("shell",), (json.dumps({"command": f"touch /app/{name}"}),))
+
+    out = tmp_path / "out"
+    async with serve_fake_chat(reply) as chat:
+        words = ("--model", chat.url, "--tasks", tmp_path / "tasks", "--attempts", 1, "--output", out)
+        agent = ("--set", f"agent.harness={AGENT}", "--set", "agent.max_turns=4", "--save-trajectories")
+        code, summary = await evaluate(*words, *agent)
+    assert code == 0, summary
+    (record,) = read_attempt_records(out).values()
+    assert record.usage.turns == 4
+    assert record.verdict is not None
+    assert (record.verdict.parts["step_one"], record.verdict.parts["step_two"]) == (1.0, 1.0)
+    saved = json.loads((out / "trajectories.jsonl").read_text())
+    assert [each["content"] for each in saved["messages"] if each["role"] == "user"] == ["make one", "make two"]
 
 
 _LIMITS = ("agent.context_tokens", "engine.max_total_tokens", "learner.micro_batch_tokens")

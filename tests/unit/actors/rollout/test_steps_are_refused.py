@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
 from actors.rollout.sandbox_terminal import SandboxTerminal
 from actors.rollout.terminal import TerminalLimits
-from launch.evaluation.solvers.harnesses import HarnessSolverRun
 from protocol.errors import UserError
 from sandbox.http.task_codec import TaskRefused, encode_task
 from sandbox.providers.interface import Sandbox
@@ -30,9 +29,7 @@ def test_a_pool_server_names_a_task_of_its_own_and_takes_one_whose_client_begins
     assert TaskSource(None).resolve({"task": encode_task(TASK)}) == TASK
 
 
-async def test_a_sandbox_of_another_provider_and_a_harness_of_an_evaluation_name_the_task() -> None:
+async def test_a_sandbox_of_another_provider_names_the_task() -> None:
     limits = TerminalLimits(acquire_s=1.0, command_s=1.0, grade_s=1.0, cleanup_s=1.0, observation_chars=100)
     with pytest.raises(UserError, match="task t has steps"):
         await SandboxTerminal(cast("Sandbox", object()), TASK, limits).begin()
-    with pytest.raises(UserError, match="task t has steps"):
-        await HarnessSolverRun(cast("Any", None)).play(TASK.in_steps[0])

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 import pytest
 
 from actors.engines.messages import EngineUnavailable
-from launch.evaluation.solvers.solver import ScriptedSolverRun
+from launch.evaluation.solvers.solver import ScriptedSolverRun, SolverRun
 from launch.evaluation.standalone.attempt_runner import EvaluationContext, run_attempt
 from protocol.evaluation import AttemptId, AttemptRecord, AttemptStage
 from protocol.trajectory import EpisodeStatus, InfraFailure, TestResult
@@ -50,11 +51,14 @@ async def attempt(pool: FakeAttemptPool, acts: Exception | None = None) -> Attem
         if acts is not None:
             raise acts
 
+    def solver(*_: object) -> AbstractContextManager[SolverRun]:
+        return nullcontext(ScriptedSolverRun(act, final_answer="\\boxed{7}"))
+
     ground = EvaluationContext(
         cast("SandboxPool", pool),
         worker_spec(acquire_timeout_s=10.0),
         {},
-        lambda *_: ScriptedSolverRun(act, final_answer="\\boxed{7}"),
+        solver,
         BINARY_REWARD,
     )
     record, trajectory = await run_attempt(AttemptId("t", 0), TASK, ground)

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import cast
 
 import pytest
 
+from actors.gateway.chat_request import ChatTool
+from actors.gateway.exchanges import WorkConversation
 from actors.rewards.episode_result import ModelTurn, ToolCallRecord
 from actors.rollout.harness import HarnessRun
 from actors.rollout.terminal import SandboxDestroyedByAgent
-from launch.evaluation.solvers.harnesses import HarnessSolverRun, StartedHarness
+from actors.tokens.chat_messages import ChatMessage
+from launch.evaluation.solvers.harnesses import HarnessSolverRun
 from protocol.errors import InfraError
 from protocol.evaluation import AttemptUsage
 from protocol.trajectory import EpisodeStatus, Segment
 from sandbox.tasks.task import Task
 
 TASK = Task("t", "Do it.")
+TOOL = ChatTool("shell", "", {})
+MESSAGES: list[ChatMessage] = [{"role": "user", "content": "Do it."}, {"role": "assistant", "content": "b"}]
 TURNS = (ModelTurn("a", (ToolCallRecord("shell", "ls"), ToolCallRecord("shell", "id"))), ModelTurn("b", malformed=True))
 
 
@@ -31,7 +35,7 @@ class FakeLine:
     limit: EpisodeStatus | None = None
     last_error: InfraError | None = None
     last_content: str = "b"
-    is_open: bool = False
+    work: WorkConversation = field(default_factory=lambda: WorkConversation(MESSAGES, (TOOL,)))
 
     def all_turns(self) -> Sequence[ModelTurn]:
         return self.model_turns
@@ -42,46 +46,34 @@ class FakeLine:
     def segments(self) -> Sequence[Segment]:
         return ()
 
+    def begin_step(self) -> None: ...
+
     def close(self) -> None: ...
 
 
 @dataclass
 class FakeActing:
-    line: FakeLine
     fails: Exception | None = None
     exit_summary: str = "exit code 127"
 
     async def play(self, _: Task) -> EpisodeStatus:
-        assert self.line.is_open, "it asks while nobody listens"
         if self.fails is not None:
             raise self.fails
         return EpisodeStatus.TURN_LIMIT
 
 
 def harnessed(line: FakeLine, fails: Exception | None = None) -> HarnessSolverRun:
-    @contextmanager
-    def begin() -> Generator[StartedHarness]:
-        line.is_open = True
-        yield StartedHarness(cast("HarnessRun", FakeActing(line, fails)), line)
-        line.is_open = False
-
-    return HarnessSolverRun(begin)
+    return HarnessSolverRun(cast("HarnessRun", FakeActing(fails)), line)
 
 
 async def test_the_turns_and_usage_of_a_harness_are_counted() -> None:
-    line = FakeLine(TURNS)
-    attempt = harnessed(line)
-    assert (attempt.turns, attempt.final_answer, attempt.usage) == ((), "", AttemptUsage())
+    attempt = harnessed(FakeLine(TURNS))
     assert await attempt.play(TASK) is EpisodeStatus.TURN_LIMIT
-    assert not line.is_open
     assert (attempt.turns, attempt.final_answer) == (TURNS, "b")
     assert attempt.usage == AttemptUsage(
         turns=2, tool_calls=2, max_parallel_calls=2, malformed_turns=1, prompt_tokens=30, completion_tokens=7
     )
-    assert attempt.trajectory_json() == {
-        "messages": [{"role": "assistant", "content": "a"}, {"role": "assistant", "content": "b"}],
-        "segments": [],
-    }
+    assert attempt.trajectory_json() == {"messages": MESSAGES, "tools": [TOOL.schema], "segments": []}
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from actors.gateway.api_types import ApiCall, ReplyEncoder, ResponseMetadata
 from actors.gateway.chat_request import ChatRequest
 from actors.gateway.completion import CompletionEndReason, GatewayCompletion, ParsedCompletion
 from launch.evaluation.solvers.relayed_conversation import RelayedConversation
-from launch.evaluation.solvers.relayed_replies import RelayedReply
+from launch.evaluation.solvers.relayed_replies import RelayedCall, RelayedReply
 
 NAMED = ResponseMetadata("policy", 0, "id")
 CALL = ApiCall(request=ChatRequest(messages=[]))
@@ -68,15 +68,20 @@ def test_arguments_that_are_no_json_are_the_command() -> None:
     assert found.command == "{rm -rf /"
 
 
-def play(*asked: tuple[list[dict[str, Any]], bool, str], path: str = "chat/completions") -> list[str]:
-    """Answer requests of messages, with or without a tool, and return the texts that are the agent's work."""
+def converse(*asked: tuple[list[dict[str, Any]], bool, str], path: str = "chat/completions") -> RelayedConversation:
+    """Answer requests of messages, with or without a tool."""
     conversation = RelayedConversation()
     for messages, offers_tools, text in asked:
         body = {"model": "m", "messages": messages, **({"tools": [TOOL]} if offers_tools else {})}
         request = conversation.open_request(path, json.dumps(body).encode())
         conversation.add_reply(request, RelayedReply(text))
     assert len(conversation.all_turns) == len(asked)
-    return [turn.text for turn in conversation.turns]
+    return conversation
+
+
+def play(*asked: tuple[list[dict[str, Any]], bool, str], path: str = "chat/completions") -> list[str]:
+    """Return the texts that are the agent's work."""
+    return [turn.text for turn in converse(*asked, path=path).turns]
 
 
 def continued(text: str, result: str = "go on") -> list[dict[str, Any]]:
@@ -108,3 +113,23 @@ def test_an_agent_by_text_only_does_work() -> None:
 @pytest.mark.parametrize("path", ["completions", "messages"])
 def test_the_reply_to_a_request_that_is_not_read_is_work(path: str) -> None:
     assert play((TITLE, False, "A title"), (WORK, True, "done"), path=path) == ["A title", "done"]
+
+
+def test_the_conversation_of_the_work_has_every_message_once() -> None:
+    found = converse((TITLE, False, "A title"), (WORK, True, "ls"), (continued(" ls\n"), True, "done")).work
+    assert found.messages == [*continued("ls"), {"role": "assistant", "content": "done"}]
+    assert [tool.name for tool in found.tools] == ["shell"]
+
+
+def test_a_conversation_that_is_not_read_has_the_replies_alone() -> None:
+    assert converse((WORK, True, "ls"), (WORK, True, "done"), path="completions").work == (
+        [{"role": "assistant", "content": "ls"}, {"role": "assistant", "content": "done"}],
+        (),
+    )
+
+
+def test_a_call_is_a_message_as_templates_expect_it() -> None:
+    (call,) = reply_of(openai_replies.encode_reply(CALL, completion("hi", "ls"), NAMED)).message.get("tool_calls", [])
+    assert call == {"type": "function", "function": {"name": "shell", "arguments": {"command": "ls", "n": 1}}}
+    assert RelayedCall("shell", "{rm").message["function"]["arguments"] == {"input": "{rm"}
+    assert RelayedCall("shell").message["function"]["arguments"] == {}

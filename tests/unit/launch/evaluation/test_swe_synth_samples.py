@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from launch.data.conversations import read_conversations
-from launch.evaluation.results.swe_synth_samples import PATCH, build_sample
+from launch.evaluation.results.swe_synth_samples import PATCH, TOOLS, build_sample
 from protocol.evaluation import AttemptRecord, AttemptUsage, AttemptVerdict
 from protocol.events import JsonValue
 from protocol.trajectory import EpisodeStatus, TestResult
@@ -76,4 +76,15 @@ def test_only_attempts_with_a_verdict_and_a_whole_conversation_make_samples():
     assert build_sample(Task("t", "Do it."), record(True, True), whole, "m") is None
     assert build_sample(TASK, replace(record(True, True), verdict=None), whole, "m") is None
     assert build_sample(TASK, record(True, True), {"messages": []}, "oracle") is None
-    assert build_sample(TASK, record(True, True), {"messages": MESSAGES[2:]}, "m") is None, "of a harness"
+    assert build_sample(TASK, record(True, True), {"messages": MESSAGES[2:]}, "m") is None, "replies alone"
+
+
+def test_a_harness_that_calls_tools_makes_samples_with_their_schemas(tmp_path: Path):
+    call: JsonValue = {"type": "function", "function": {"name": "shell", "arguments": {"command": "ls"}}}
+    messages: list[JsonValue] = [*MESSAGES[:2], {"role": "assistant", "content": "", "tool_calls": [call]}]
+    tool: JsonValue = {"type": "function", "function": {"name": "shell", "parameters": {}}}
+    whole: dict[str, JsonValue] = {"messages": messages, TOOLS: [tool]}
+    file = tmp_path / "samples.jsonl"
+    file.write_text(json.dumps(build_sample(TASK, record(True, True), whole, "m")))
+    (found,) = read_conversations(file)
+    assert (found.tools, found.messages[-1].get("tool_calls")) == ((tool,), [call])
