@@ -10,6 +10,7 @@ clock is changed, so that ``t`` no longer measures elapsed time, an event ``cloc
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Callable
@@ -92,7 +93,7 @@ class EventLog:
             "seq": self._seq,
         }
         try:
-            write_atomically(self._fd, orjson.dumps(head | fields) + b"\n")
+            write_atomically(self._fd, _encode(head | fields) + b"\n")
         except OSError:
             return False
         self._seq += 1
@@ -105,3 +106,11 @@ class EventLog:
     def close(self) -> None:
         self._report_dropped(self._now())
         os.close(self._fd)
+
+
+def _encode(event: dict[str, JsonValue]) -> bytes:
+    """Encode an event; halves of characters, which foreign text may have and UTF-8 has not, become question marks."""
+    try:
+        return orjson.dumps(event)
+    except TypeError:  # they, or an integer beyond 64 bits
+        return json.dumps(event, ensure_ascii=False).encode(errors="replace")

@@ -20,7 +20,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
 from protocol.cli.exit_codes import EXIT_FAILED, OutputClosedError, OutputFailedError, describe_error, output_errors
-from protocol.plain_text import sanitize_text
+from protocol.plain_text import escape_controls, sanitize_text
 
 
 def output_console() -> Console:
@@ -152,4 +152,4 @@ class JsonOutput:
                 line = orjson.dumps(dict(self._value), option=orjson.OPT_INDENT_2 if stdout.isatty() else None)
             except TypeError:  # an integer beyond 64 bits
                 line = json.dumps(dict(self._value)).encode()
-            stdout.write(line + b"\n")
+            stdout.write(escape_controls(line.decode()).encode() + b"\n")

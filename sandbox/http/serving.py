@@ -15,6 +15,7 @@ from starlette.applications import Starlette
 
 from protocol.cli.exit_codes import EXIT_OK
 from protocol.errors import UserError
+from protocol.plain_text import sanitize_line, sanitize_text
 from protocol.processes import open_files
 from sandbox.http.application import connections_of
 from sandbox.http.uvicorn_connections import server_config
@@ -54,7 +55,9 @@ def run_server(app: Starlette, listener: socket.socket, drain: DrainCallback | N
     raises when it starts or stops are raised here; the server itself would only log them.
     """
     open_files.raise_open_file_limit()
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logged = logging.StreamHandler()
+    logged.setFormatter(PlainTextFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[logged])
     config = server_config(
         app, connections_of(app), access_log=False, lifespan="off", timeout_graceful_shutdown=STOP_TIMEOUT_S,
         server_header=False,
@@ -64,6 +67,16 @@ def run_server(app: Starlette, listener: socket.socket, drain: DrainCallback | N
         signal.signal(number, _stopped)  # the server raises its signal again once it has ended: that is not a failure
     server.run(sockets=[listener])
     return EXIT_OK
+
+
+class PlainTextFormatter(logging.Formatter):
+    """Writes each message as one line of text, and tracebacks as text: they may quote a client or a task."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  logging's own name
+        return sanitize_line(super().formatMessage(record))
+
+    def format(self, record: logging.LogRecord) -> str:
+        return sanitize_text(super().format(record))
 
 
 def _stopped(number: int, frame: FrameType | None) -> None:

@@ -25,7 +25,13 @@ def server_config(app: Any, connections: OpenConnections, **options: Any) -> uvi
         open_connections = connections
 
     return uvicorn.Config(
-        app, http=Limited, ws="none", log_level="warning", h11_max_incomplete_event_size=_HEAD_BYTES, **options
+        app,
+        http=Limited,
+        ws="none",
+        log_level="warning",
+        log_config=None,
+        h11_max_incomplete_event_size=_HEAD_BYTES,
+        **options,
     )
 
 

@@ -4,7 +4,9 @@ If this fails, an agent, a task or a peer writes to the clipboard, hides a line,
 
 from __future__ import annotations
 
+import contextlib
 import json
+import logging
 import subprocess
 import sys
 import tomllib
@@ -20,9 +22,10 @@ from launch.monitor.run_state.event_text import describe_event
 from launch.monitor.run_state.store import RunStore
 from launch.monitor.tui.app import MonitorApp
 from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK, EXIT_USER
-from protocol.cli.output import error_console, output_console
+from protocol.cli.output import JsonOutput, error_console, output_console
 from protocol.events import EventLog
 from protocol.plain_text import sanitize_text
+from sandbox.http.serving import PlainTextFormatter
 from tests.support.commands import call_command
 
 HOSTILE = {
@@ -33,6 +36,9 @@ HOSTILE = {
     "text turned round": "a\u202eb",
     "bell and backspace": "a\x07\x08b",
     "sequence without an end": "a\x1b]0;b",
+    "lines of other kinds": "a\u2028b\x0bc\x0cd\x85e\u2029f",
+    "halves that make C1": "a\udcc2\udc9b2J",
+    "text turned round by a letter's mark": "a\u061cb",
 }
 SENT = "na\x1b]0;pwned\x07\x9b2J\u202eme"
 """Text in a run or a recipe that somebody sent."""
@@ -53,6 +59,24 @@ def test_a_commands_output_is_text(name: str, capsys: pytest.CaptureFixture[str]
         console.print(table)
     for stream in capsys.readouterr():
         assert_plain(stream)
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_an_object_on_standard_output_is_text_of_the_same_values(name: str, capfd: pytest.CaptureFixture[str]) -> None:
+    with contextlib.suppress(TypeError), JsonOutput(enabled=True) as out:
+        out.set_result({"name": HOSTILE[name]})
+    printed = capfd.readouterr().out
+    assert_plain(printed)
+    assert json.loads(printed) == {"name": HOSTILE[name]}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_servers_log_is_text_and_a_message_one_line_of_it(name: str) -> None:
+    trouble = (ValueError, ValueError(HOSTILE[name]), None)
+    record = logging.LogRecord("x", logging.ERROR, "x", 1, "%s", (f"{HOSTILE[name]}\n12:00 INFO x: forged",), trouble)
+    text = PlainTextFormatter("%(levelname)s %(message)s").format(record)
+    assert_plain(text)
+    assert text.splitlines()[1].startswith("ValueError: a")
 
 
 @pytest.mark.parametrize("name", HOSTILE)

@@ -102,3 +102,11 @@ def test_a_disk_that_stays_full_raises_nothing(tmp_path: Path, monkeypatch: pyte
     log.emit("lost")
     log.close()
     assert (tmp_path / "events" / "buffer.jsonl").read_bytes() == b""
+
+
+def test_a_value_that_json_cannot_hold_raises_nothing(tmp_path: Path) -> None:
+    log = EventLog(tmp_path, "driver", "node-0")
+    log.emit("admission.blocked", reason="a file named a\udcff", size=1 << 70)
+    log.close()
+    (line,) = (tmp_path / "events" / "driver.jsonl").read_bytes().splitlines()
+    assert orjson.loads(line)["reason"] == "a file named a?"
