@@ -31,7 +31,7 @@ class AddressKind(StrEnum):
 _KINDS = tuple(
     (ipaddress.ip_network(network), kind)
     for kind, networks in {
-        AddressKind.METADATA: "100.100.100.200 168.63.129.16 192.0.0.192 169.254.169.254 fd00:ec2::254 fd20:ce::254",
+        AddressKind.METADATA: "100.100.100.200 168.63.129.16 192.0.0.192 169.254.169.254 fd00:ec2::/32 fd20:ce::254",
         AddressKind.LOOPBACK: "127.0.0.0/8 ::1",
         AddressKind.UNSPECIFIED: "0.0.0.0/8 ::",
         AddressKind.LINK_LOCAL: "169.254.0.0/16 fe80::/10",

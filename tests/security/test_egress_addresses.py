@@ -28,7 +28,8 @@ KINDS = {
     "::ffff:7f00:1 64:ff9b::127.0.0.1 64:ff9b::7f00:1",
     AddressKind.UNSPECIFIED: "0.0.0.0 0 0.1.2.3 :: ::ffff:0.0.0.0",
     AddressKind.LINK_LOCAL: "169.254.1.1 fe80::1 fe80::1%eth0 febf::1",
-    AddressKind.METADATA: "169.254.169.254 100.100.100.200 168.63.129.16 fd00:ec2::254 ::ffff:169.254.169.254",
+    AddressKind.METADATA: "169.254.169.254 100.100.100.200 168.63.129.16 fd00:ec2::254 fd00:ec2::23 "
+    "::ffff:169.254.169.254",
     AddressKind.SITE_LOCAL: "fec0::1 feff::1",
     AddressKind.MULTICAST: "224.0.0.1 239.255.255.250 ff02::1 ff0e::1 ::ffff:224.0.0.1",
     AddressKind.EMBEDDED: "::127.0.0.1 ::8.8.8.8 2002:7f00:1:: 2002:808:808::1 2001:0:808:808::1 64:ff9b:1::7f00:1 "
@@ -118,7 +119,9 @@ def test_the_machines_own_addresses_are_known():
             probe.connect(("198.51.100.1", 9))
         except OSError:
             pytest.skip("this machine has no address but its loopback")
-        assert is_own_address(probe.getsockname()[0])
+        own = probe.getsockname()[0]
+        assert is_own_address(own)
+        assert is_own_address(f"64:ff9b::{own}")
 
 
 async def test_a_name_is_resolved_once_and_connected_to_where_it_was_judged(monkeypatch: pytest.MonkeyPatch):
