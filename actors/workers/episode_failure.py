@@ -8,6 +8,7 @@ from actors.engines.messages import EngineUnavailable
 from actors.rollout.stages import StageOverrun
 from protocol.errors import iterate_leaf_errors
 from protocol.trajectory import InfraFailure
+from sandbox.docker.retry import DockerEngineError
 from sandbox.errors import SandboxLost, SandboxStartError, SandboxVanished, TaskFault
 
 
@@ -24,6 +25,7 @@ _FAILURES: tuple[tuple[type[Exception], InfraFailure], ...] = (
     (SandboxStartError, InfraFailure.SANDBOX_START),
     (SandboxVanished, InfraFailure.SANDBOX_VANISHED),
     (SandboxLost, InfraFailure.SANDBOX_LOST),
+    (DockerEngineError, InfraFailure.SANDBOX_LOST),
     (StageOverrun, InfraFailure.DEADLINE),
     (EngineUnavailable, InfraFailure.ENGINE),
 )

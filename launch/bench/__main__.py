@@ -15,6 +15,7 @@ from launch.bench.chaos import benchmark as chaos
 from launch.bench.learner import benchmark as learner
 from launch.bench.monitor import benchmark as monitor
 from launch.bench.recipes import benchmark as recipes
+from launch.bench.soak import benchmark as soak
 from launch.bench.training_modes import benchmark as training_modes
 from launch.bench.transport import benchmark as transport
 from launch.bench.weights import benchmark as weights
@@ -40,6 +41,7 @@ class BenchArguments(CommandArguments):
         | Annotated[weights.WeightsArguments, subcommand("weights")]
         | Annotated[training_modes.ModesArguments, subcommand("training-modes")]
         | Annotated[chaos.ChaosArguments, subcommand("chaos")]
+        | Annotated[soak.SoakArguments, subcommand("soak")]
         | Annotated[recipes.RecipesArguments, subcommand("recipes")]
         | Annotated[monitor.MonitorBenchmarkArguments, subcommand("monitor")]
     )
@@ -76,6 +78,8 @@ async def _measure(given: BenchArguments) -> _Report:
             measuring = training_modes.measure_modes(training_modes.parse_options(arguments))
         case chaos.ChaosArguments() as arguments:
             measuring = chaos.measure_chaos(chaos.parse_options(arguments))
+        case soak.SoakArguments() as arguments:
+            measuring = soak.measure_soak(soak.parse_options(arguments))
         case monitor.MonitorBenchmarkArguments() as arguments:
             measuring = monitor.measure_monitor(monitor.parse_options(arguments))
         case recipes.RecipesArguments() as arguments:

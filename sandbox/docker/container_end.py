@@ -20,6 +20,8 @@ class ContainerEndCause:
     """PID 1 died because memory ran out; an earlier kill of another process does not count."""
     killed_by_api: bool
     """Somebody outside the container asked the daemon to kill or remove it."""
+    death_seen: bool
+    """The daemon remembers the death.  One that was restarted does not: its containers died with it, or without it."""
 
 
 def container_end_cause(events: Iterable[Json]) -> ContainerEndCause:
@@ -27,7 +29,7 @@ def container_end_cause(events: Iterable[Json]) -> ContainerEndCause:
     known = tuple(events)
     times = event_times(known)
     out_of_memory = any(abs(oom - died) <= _OOM_S for oom in times["oom"] for died in times["die"])
-    return ContainerEndCause(out_of_memory, any(each.get("Action") == "kill" for each in known))
+    return ContainerEndCause(out_of_memory, bool(times["kill"]), bool(times["die"]))
 
 
 def event_times(events: Iterable[Json]) -> defaultdict[str, list[float]]:

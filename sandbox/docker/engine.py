@@ -244,7 +244,7 @@ class DockerEngine:
     async def ending_cause(self, container: str, since: float) -> ContainerEndCause:
         """Return why a container ended, from the last few hundred events that the daemon remembers.
 
-        ``since`` is in Unix seconds.  After an out-of-memory event this waits until the daemon notices the death.
+        ``since`` is in Unix seconds.  This waits a moment until the daemon notices the death.
         Raises DockerEngineError.
         """
         filters = json.dumps({"container": [container], "event": ["oom", "kill", "die"]})
@@ -254,7 +254,7 @@ class DockerEngine:
             answer = await self._read("events", f"ask what happened to {container[:12]}", params)
             events = [cast("Json", json.loads(line)) for line in answer.splitlines() if line.strip()]
             times = event_times(events)
-            if times["die"] or not times["oom"] or time.monotonic() > give_up:
+            if times["die"] or time.monotonic() > give_up:
                 return container_end_cause(events)
             await asyncio.sleep(LONGEST_PAUSE_S)
 

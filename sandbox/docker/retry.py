@@ -53,11 +53,18 @@ async def call_with_retries(
             cut = error.status == _CONNECTION_CUT
             retry = idempotent if cut else error.status in statuses
             if not retry or attempt == _ATTEMPTS - 1:
-                raise DockerEngineError(f"could not {what}: {error}", 0 if cut else error.status) from error
+                if cut:
+                    raise no_answer_error(what, error) from error
+                raise DockerEngineError(f"could not {what}: {error}", error.status) from error
         except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
             if not idempotent or attempt == _ATTEMPTS - 1:
-                raise DockerEngineError(f"could not {what}: {type(error).__name__} {error}") from error
+                raise no_answer_error(what, error) from error
         except (TimeoutError, OSError, aiohttp.ClientError) as error:
-            raise DockerEngineError(f"could not {what}: {type(error).__name__} {error}") from error
+            raise no_answer_error(what, error) from error
         await asyncio.sleep(FIRST_PAUSE_S * 2**attempt)
     raise AssertionError("unreachable")
+
+
+def no_answer_error(what: str, error: Exception) -> DockerEngineError:
+    """Return the error of a call that the daemon did not answer; ``what`` completes "could not …"."""
+    return DockerEngineError(f"could not {what}: the Docker daemon gave no answer ({type(error).__name__} {error})")

@@ -1,4 +1,5 @@
-"""A private dockerd for faults: its own data root, exec root, socket and pid file; its containers outlive it."""
+"""A private dockerd for faults: its own data root, exec root, socket and pid file; its containers outlive it unless
+asked otherwise."""
 
 from __future__ import annotations
 
@@ -36,22 +37,23 @@ def why_unavailable(docker_url: str) -> str:
 class PrivateEngine:
     """A dockerd with the base image: ``async with PrivateEngine.running(host) as engine``; nothing of it is left."""
 
-    def __init__(self, host: SandboxHost, data: Path, runtime: Path) -> None:
-        """``data`` and ``runtime`` are folders of its own; a socket's path must be short."""
-        self._data, self._runtime = data, runtime
+    def __init__(self, host: SandboxHost, data: Path, runtime: Path, *, live_restore: bool = True) -> None:
+        """``data`` and ``runtime`` are folders of its own; a socket's path must be short.  Without ``live_restore``,
+        Docker's default, a restart of the engine ends its containers."""
+        self._data, self._runtime, self._live_restore = data, runtime, live_restore
         self._owner = ""
         self.host = replace(host, docker_url=f"unix://{runtime}/docker.sock", engine_owner="")
         """The host's record with this engine's address, for a pool."""
 
     @classmethod
     @asynccontextmanager
-    async def running(cls, host: SandboxHost) -> AsyncGenerator[Self]:
+    async def running(cls, host: SandboxHost, *, live_restore: bool = True) -> AsyncGenerator[Self]:
         """Start an engine and close it at the end of the block. Raises UserError if it does not start, InfraError."""
         with (
             tempfile.TemporaryDirectory(prefix="longshore-engine-", dir="/var/lib", ignore_cleanup_errors=True) as data,
             tempfile.TemporaryDirectory(prefix="ls-", dir="/run", ignore_cleanup_errors=True) as runtime,
         ):
-            engine = cls(host, Path(data), Path(runtime))
+            engine = cls(host, Path(data), Path(runtime), live_restore=live_restore)
             try:
                 await engine.start()
                 await asyncio.to_thread(engine.load_base_image, host.docker_url)
@@ -73,7 +75,7 @@ class PrivateEngine:
         """Start it, also after :meth:`kill`. Raises UserError."""
         settings = self._data / "daemon.json"
         settings.write_text("{}")  # else it would read the machine's own
-        options = ("--live-restore", f"--config-file={settings}")
+        options = (f"--live-restore={str(self._live_restore).lower()}", f"--config-file={settings}")
         _, pid = await asyncio.to_thread(
             daemon.start_engine, self._data, self._runtime, lambda _: None, options=options
         )
@@ -86,7 +88,10 @@ class PrivateEngine:
         os.kill(owner.owner_pid(self._owner), number)
 
     async def kill(self, how: signal.Signals = signal.SIGKILL) -> None:
-        """Kill it and wait until it is dead; its containers keep running. Raises InfraError if it does not die."""
+        """Kill it and wait until it is dead; with live restore its containers keep running.
+
+        Raises InfraError if it does not die.
+        """
         with contextlib.suppress(ProcessLookupError):
             self.send_signal(how)
             try:

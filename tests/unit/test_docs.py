@@ -46,6 +46,7 @@ NAMED_TEST = re.compile(r"`(test_\w+\.py)\b")
 SMALLER = {
     "launch.bench training-modes": "launch/bench/test_bench_training_modes.py",
     "launch.bench chaos": "launch/bench/test_bench_chaos.py",
+    "launch.bench soak": "launch/bench/test_bench_soak.py",
     "launch.bench engine": "launch/bench/test_bench_engine.py",
     "launch.bench grading": "launch/bench/test_bench_grading.py",
     "launch.bench learner": "launch/bench/test_bench_learner.py",

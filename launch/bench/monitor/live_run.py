@@ -15,7 +15,8 @@ from statistics import quantiles
 
 from launch.bench.coin_tasks import write_coin_tasks
 from launch.bench.monitor.event_client import ReconnectingClient, count_written_events
-from launch.bench.monitor.monitor_process import MonitorProcess, read_cpu_s, serve_monitor
+from launch.bench.monitor.monitor_process import serve_monitor
+from launch.bench.server_process import ServerProcess, read_cpu_s
 from launch.bench.tiny_recipes import build_tiny_model, tiny_overrides
 from launch.config import load_recipe
 from launch.processes.background_tasks import background_services
@@ -78,8 +79,9 @@ class _RunCpu:
         return sum(used - self._first[process] for process, used in self._last.items())
 
 
-def run_arguments(output: Path, steps: int) -> Sequence[str]:
-    """Return the arguments of ``launch.cluster``.  Raises UserError if this machine cannot run it."""
+def run_arguments(output: Path, steps: int, run_id: str = RUN, others: Sequence[str] = ()) -> Sequence[str]:
+    """Return the arguments of ``launch.cluster``, ``others`` being more overrides.  Raises UserError if this machine
+    cannot run it."""
     values = (
         *tiny_overrides(RECIPE),
         "warm_start.enabled=false",
@@ -90,9 +92,10 @@ def run_arguments(output: Path, steps: int) -> Sequence[str]:
         f"run.dir='{output / 'runs'}'",
         f"run.steps={steps}",
         "stop.after_trajectories=0",
+        *others,
     )
     run_preflight_checks(load_recipe(RECIPE, values))
-    return [RECIPE, "--run-id", RUN, *(word for value in values for word in ("--set", value))]
+    return [RECIPE, "--run-id", run_id, *(word for value in values for word in ("--set", value))]
 
 
 async def measure_live(output: Path, steps: int, cuts: int) -> LiveMeasurement:
@@ -121,7 +124,7 @@ async def _await_start(run_dir: Path, run: asyncio.Task[object]) -> None:
 
 
 async def _watch_run(
-    run_dir: Path, server: MonitorProcess, token: str, run: asyncio.Task[object], cuts: int
+    run_dir: Path, server: ServerProcess, token: str, run: asyncio.Task[object], cuts: int
 ) -> LiveMeasurement:
     watcher = ReconnectingClient(server.url, cuts)
     cpu = _RunCpu(token, frozenset({server.pid}))

@@ -12,7 +12,8 @@ from statistics import median
 import aiohttp
 import orjson
 
-from launch.bench.monitor.monitor_process import MonitorProcess, serve_monitor
+from launch.bench.monitor.monitor_process import serve_monitor
+from launch.bench.server_process import ServerProcess
 from protocol.errors import InfraError
 
 _FIRST = ("/", "/api/runs/-/head", "/api/runs/-/steps?limit=50", "/api/runs/-/trajectories?limit=100")
@@ -54,14 +55,14 @@ async def measure_opening(run_dir: Path, trajectories: int, opens: int) -> Openi
     return OpeningMeasurement(median(taken), taken, slowest, rss)
 
 
-async def _load_first_page(session: aiohttp.ClientSession, server: MonitorProcess, trajectories: int) -> None:
+async def _load_first_page(session: aiohttp.ClientSession, server: ServerProcess, trajectories: int) -> None:
     answers = [await _get(session, server.url + path) for path in _FIRST]
     head, listed = orjson.loads(answers[1]), orjson.loads(answers[3])
     if head["trajectories"] != trajectories or listed["total"] != trajectories or len(listed["rows"]) != 100:
         raise InfraError(f"the first page lists {listed['total']} trajectories, and there are {trajectories}")
 
 
-async def _measure_settled(session: aiohttp.ClientSession, server: MonitorProcess) -> tuple[float, float]:
+async def _measure_settled(session: aiohttp.ClientSession, server: ServerProcess) -> tuple[float, float]:
     """Return the slowest response and the peak memory after the whole run was read."""
     behind = 1
     async with asyncio.timeout(_SETTLE_S):

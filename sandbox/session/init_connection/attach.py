@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import cast
 
 from sandbox.docker.address import DockerAddress
-from sandbox.docker.retry import DockerEngineError
+from sandbox.docker.retry import DockerEngineError, no_answer_error
 from sandbox.docker.stream import DockerStreamDemultiplexer, StreamProtocolError
 from sandbox.session.init_connection.init_messages import FrameParser, InitMessage
 
@@ -94,8 +94,10 @@ class AttachStream(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         error = self._error or exc
         if not self.opened.done():
-            what = f"could not attach to {self._container[:12]}: {error or 'closed'}"
-            self.opened.set_exception(DockerEngineError(what, self._status))
+            what = f"attach to {self._container[:12]}"
+            refused = DockerEngineError(f"could not {what}: {error}", self._status)
+            lost = no_answer_error(what, error or ConnectionAbortedError("the connection was closed"))
+            self.opened.set_exception(refused if self._error else lost)
         self._on_lost(error)
 
 
@@ -130,5 +132,5 @@ async def attach_to_container(
                 attachment.close()
                 raise
     except (TimeoutError, OSError) as error:
-        raise DockerEngineError(f"could not attach to {container[:12]}: {type(error).__name__} {error}") from error
+        raise no_answer_error(f"attach to {container[:12]}", error) from error
     return attachment

@@ -16,6 +16,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Protocol
 
+from sandbox.docker.container_end import ContainerEndCause
 from sandbox.docker.engine import DockerEngine
 from sandbox.docker.retry import DockerEngineError
 from sandbox.docker.stream import StreamProtocolError
@@ -314,11 +315,18 @@ class InitConnection:
             cause = await self.engine.ending_cause(self.container, self._created_at)
         except DockerEngineError as error:
             return SandboxLost(f"the Docker daemon does not answer: {error}")
-        if cause.out_of_memory and not cause.killed_by_api:
-            return SandboxDestroyed("the agent used up the container's memory, and PID 1 was killed for it")
-        if cause.killed_by_api:
-            return SandboxLost("the container was killed from outside, through the Docker daemon")
-        return SandboxVanished("the container ended, and neither PID 1 nor the daemon reports why")
+        return _loss_by_cause(cause)
+
+
+def _loss_by_cause(cause: ContainerEndCause) -> SandboxLost | SandboxDestroyed:
+    """Return the loss of a container whose PID 1 ended without a message."""
+    if cause.out_of_memory and not cause.killed_by_api:
+        return SandboxDestroyed("the agent used up the container's memory, and PID 1 was killed for it")
+    if cause.killed_by_api:
+        return SandboxLost("the container was killed from outside, through the Docker daemon")
+    if not cause.death_seen:
+        return SandboxLost("the Docker daemon does not remember the container's end: it was restarted meanwhile")
+    return SandboxVanished("the container ended, and neither PID 1 nor the daemon reports why")
 
 
 class _StreamEndedError(Exception):

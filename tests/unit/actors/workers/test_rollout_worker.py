@@ -33,6 +33,7 @@ from protocol.journal import AppendOutcome
 from protocol.stream import NotAcknowledgedError
 from protocol.stream.sender import OnAcknowledged
 from protocol.trajectory import EpisodeStatus, GroupId, InfraFailure, Reward, RolloutRequest, Trajectory
+from sandbox.docker.retry import DockerEngineError
 from sandbox.errors import SandboxLost, SandboxStartError, SandboxVanished, TaskFault
 from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
 from sandbox.providers.interface import LocalSandbox
@@ -316,6 +317,7 @@ def fails_with(error: Exception) -> Callable[..., Any]:
         (SandboxStartError("no container"), InfraFailure.SANDBOX_START),
         (TaskFault("the setup exited 1"), InfraFailure.TASK_FAULT),
         (SandboxLost("the daemon is gone"), InfraFailure.SANDBOX_LOST),
+        (DockerEngineError("could not look into it"), InfraFailure.SANDBOX_LOST),
         (SandboxVanished("PID 1 is gone"), InfraFailure.SANDBOX_VANISHED),
         (EngineUnavailable("no server"), InfraFailure.ENGINE),
         (StageOverrun("the agent's"), InfraFailure.DEADLINE),

@@ -16,8 +16,8 @@ from launch.bench.monitor.benchmark import (
     parse_options,
 )
 from launch.bench.monitor.live_run import LiveMeasurement
-from launch.bench.monitor.monitor_process import read_cpu_s
 from launch.bench.monitor.opening_time import OpeningMeasurement
+from launch.bench.server_process import read_cpu_s
 from protocol.cli.arguments import parse_arguments
 from protocol.errors import UserError
 

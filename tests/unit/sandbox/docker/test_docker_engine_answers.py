@@ -161,14 +161,16 @@ async def test_a_dropped_connection_reported_by_aiodocker_is_treated_alike(daemo
     ],
 )
 def test_an_oom_event_is_the_cause_of_death_only_if_close_to_it(events, out_of_memory: bool, killed: bool):
-    assert container_end_cause(events) == ContainerEndCause(out_of_memory, killed)
+    assert container_end_cause(events) == ContainerEndCause(
+        out_of_memory, killed, "die" in [each["Action"] for each in events]
+    )
 
 
 async def test_a_death_not_yet_reported_by_the_daemon_is_awaited(
     engine: DockerEngine, daemon: FakeDockerDaemon, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(engine_module, "LONGEST_PAUSE_S", 0.0)
-    daemon.events = [[OOM], [OOM], [OOM, DIED]]
+    daemon.events = [[], [OOM], [OOM, DIED]]
     assert (await engine.ending_cause("c", 0.0)).out_of_memory
     daemon.events = [[OOM], [OOM]]
     monkeypatch.setattr(engine_module, "DEATH_S", -1.0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from sandbox.docker.container_end import ContainerEndCause
@@ -10,6 +12,8 @@ from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxVanished
 from sandbox.grading.containers import agent_processes
 from sandbox.session.init_connection.init_messages import ByeReason, InitBye
 from sandbox.session.sandbox_session import SandboxSession
+
+OUT_OF_MEMORY = ContainerEndCause(out_of_memory=True, killed_by_api=False, death_seen=True)
 
 
 class RememberingDaemon:
@@ -50,18 +54,14 @@ async def test_a_silent_pid_1_is_blamed_on_the_daemon_only_if_the_daemon_fails(t
 @pytest.mark.parametrize(
     ("answer", "bye", "broken", "expected"),
     [
-        (ContainerEndCause(out_of_memory=True, killed_by_api=False), None, None, SandboxDestroyed),
-        (ContainerEndCause(out_of_memory=True, killed_by_api=True), None, None, SandboxLost),
-        (ContainerEndCause(out_of_memory=False, killed_by_api=False), None, None, SandboxVanished),
-        (ContainerEndCause(out_of_memory=False, killed_by_api=True), None, None, SandboxLost),
+        (OUT_OF_MEMORY, None, None, SandboxDestroyed),
+        (replace(OUT_OF_MEMORY, killed_by_api=True), None, None, SandboxLost),
+        (ContainerEndCause(out_of_memory=False, killed_by_api=False, death_seen=True), None, None, SandboxVanished),
+        (ContainerEndCause(out_of_memory=False, killed_by_api=True, death_seen=True), None, None, SandboxLost),
+        (ContainerEndCause(out_of_memory=False, killed_by_api=False, death_seen=False), None, None, SandboxLost),
         (DockerEngineError("no answer"), None, None, SandboxLost),
-        (
-            ContainerEndCause(out_of_memory=True, killed_by_api=False),
-            ByeReason.DEADLINE,
-            None,
-            SandboxLost,
-        ),
-        (ContainerEndCause(out_of_memory=True, killed_by_api=False), None, ConnectionResetError(), SandboxLost),
+        (OUT_OF_MEMORY, ByeReason.DEADLINE, None, SandboxLost),
+        (OUT_OF_MEMORY, None, ConnectionResetError(), SandboxLost),
     ],
 )
 async def test_the_cause_of_a_loss_decides_whether_the_agent_is_charged(answer, bye, broken, expected):
