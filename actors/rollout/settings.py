@@ -31,6 +31,16 @@ _MIN_OBSERVATION_TOKENS = 32
 """The truncation marker takes about a third of these tokens."""
 
 
+_PAGE_CHARS, _LEAST_PAGE_CHARS = 8000, 1000
+
+
+def default_page_chars(context_tokens: object) -> int:
+    """Return the default of ``observation_chars`` for an agent with a browser; ``context_tokens`` is as it was given,
+    None if it was not."""
+    tokens = context_tokens if isinstance(context_tokens, int) else 0
+    return max(_LEAST_PAGE_CHARS, min(_PAGE_CHARS, tokens // 2))
+
+
 class HarnessSettings(ConfigSection):
     """An agent process in the sandbox that calls the policy over HTTP."""
 
@@ -89,7 +99,9 @@ class EpisodeSettings(ConfigSection):
     """Maximum number of tokens of all segments of an episode together if ``history`` is not ``whole``; shared prefixes
     count once.  0 means ``max_turns`` × ``context_tokens``."""
     observation_chars: Annotated[int, Field(ge=80)] = 1000
-    """Maximum number of characters of a command's output that the agent reads; longer output loses its middle."""
+    """Maximum number of characters of a command's output that the agent reads; longer output loses its middle.  With a
+    browser (``toolset``) it is the length of one part of a page, by default 8000 or half of ``context_tokens``, if that
+    is less, but at least 1000."""
     observation_tokens: CountInt = 0
     """Maximum number of tokens of one call's result, applied after ``observation_chars``; a longer result loses its
     middle.  0 means no such limit."""

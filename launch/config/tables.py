@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Self
+from typing import Self, cast
+
+from pydantic import model_validator
 
 from actors.agents.settings import AgentSettings, ToolsetKind
 from actors.buffer.settings import BufferSettings
 from actors.engines.settings import EngineSettings, WeightTransferMode
 from actors.rewards.settings import JudgeSettings, OutcomeSettings, RewardSettings
-from actors.rollout.settings import REFUSED_SAMPLING_KEYS, EpisodeSettings, HarnessSettings
+from actors.rollout.settings import REFUSED_SAMPLING_KEYS, EpisodeSettings, HarnessSettings, default_page_chars
 from actors.scheduler.admission import RolloutTuning
 from actors.scheduler.settings import SchedulerSettings
 from actors.workers.settings import WorkerSettings
@@ -33,6 +35,17 @@ from sandbox.providers.settings import SandboxSettings
 
 class AgentTable(EpisodeSettings, HarnessSettings, AgentSettings):
     """The agent or the harness in its place, and the limits of an episode."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _set_page_length(cls, given: object) -> object:
+        """Show an agent with a browser more of a page than another one of a command's output."""
+        if not isinstance(given, dict):
+            return given
+        table = cast("dict[str, object]", given)
+        if table.get("toolset") != ToolsetKind.BROWSER or "observation_chars" in table:
+            return table
+        return {**table, "observation_chars": default_page_chars(table.get("context_tokens"))}
 
     @property
     def agent_programs(self) -> AgentPrograms | None:

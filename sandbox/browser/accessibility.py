@@ -1,7 +1,8 @@
 """A page's accessibility tree as indented lines, in which the elements that can be used have numbers.  Pure.
 
 Names, values and texts are JSON strings, so that no page can write a line of its own.  Nodes that mean nothing by
-themselves are left out, and so is the text of an element that has it as its name.
+themselves are left out, and so is the text of an element that has it as its name.  What a person would click although
+it has no role is ``clickable``, with its text as its name (:mod:`.clickable_nodes`).
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ _USABLE = {
 }
 _MAX_TEXT = 400
 """Maximum characters of a name, a value or one line of text."""
+_MAX_CLICKABLE_NAME = 100
+"""Characters of text that name an element without a name of its own."""
 _MAX_INDENT = 12
 
 
@@ -85,6 +88,11 @@ class PageOutline:
     def find(self, number: int) -> PageElement | None:
         return self.elements[number - 1] if 0 < number <= len(self.elements) else None
 
+    def number(self, element: PageElement) -> int:
+        """Add an element under the next number, and return that."""
+        self.elements.append(element._replace(number=len(self.elements) + 1))
+        return len(self.elements)
+
 
 class _Visit(NamedTuple):
     node: AccessibleNode
@@ -94,9 +102,11 @@ class _Visit(NamedTuple):
     """Name and value of the line above, which need not be said again."""
 
 
-def outline_page(tree: AccessibleTree, frames: Mapping[int, AccessibleTree] | None = None) -> PageOutline:
+def outline_page(
+    tree: AccessibleTree, frames: Mapping[int, AccessibleTree] | None = None, clickable: frozenset[int] = frozenset()
+) -> PageOutline:
     """Return the outline of a page; ``frames`` holds the trees of inner frames by the node of the element that shows
-    them."""
+    them, ``clickable`` the nodes of elements that can be clicked whatever their roles."""
     outline = PageOutline()
     unseen = dict(frames or {})
     stack = _root_of(tree, 0)
@@ -111,13 +121,18 @@ def outline_page(tree: AccessibleTree, frames: Mapping[int, AccessibleTree] | No
             continue
         name = _plain(node.name.text)
         inner = unseen.pop(node.backend_node_id, None)
-        is_usable = not node.ignored and bool(node.backend_node_id) and _is_usable(node)
-        if node.ignored or (role in _TRANSPARENT and not is_usable):
+        means_nothing = node.ignored or role in _TRANSPARENT
+        is_clickable = node.backend_node_id in clickable
+        is_usable = is_clickable or (not node.ignored and bool(node.backend_node_id) and _is_usable(node))
+        if means_nothing and not is_usable:
             depth, known = visit.depth, visit.known
         else:
+            if is_clickable:
+                name = name or _inner_text(visit)
+                role = "clickable" if means_nothing else role
             depth, known = visit.depth + 1, f"{name}\n{_plain(node.value.text)}"
-            number = _number(outline, node, name) if is_usable else 0
-            outline.lines.append(_line(node, name, number, visit.depth))
+            number = outline.number(PageElement(0, node.backend_node_id, role, name)) if is_usable else 0
+            outline.lines.append(_line(node, role, name, number, visit.depth))
         stack += _root_of(inner, depth) if inner else _children(visit, depth, known)
     return outline
 
@@ -165,14 +180,25 @@ def _is_usable(node: AccessibleNode) -> bool:
     return role in _USABLE or (role != _ROOT and any(each.name == "focusable" for each in node.properties))
 
 
-def _number(outline: PageOutline, node: AccessibleNode, name: str) -> int:
-    outline.elements.append(PageElement(len(outline.elements) + 1, node.backend_node_id, node.role.text, name))
-    return len(outline.elements)
+def _inner_text(visit: _Visit) -> str:
+    """Return the texts and pictures' names inside a node."""
+    found, length = list[str](), 0
+    stack = [*reversed(visit.node.child_ids)]
+    while stack and length <= _MAX_CLICKABLE_NAME:
+        if (node := visit.nodes.get(stack.pop())) is None or node.role.text in _DROPPED:
+            continue
+        if not node.ignored and node.role.text in {_TEXT, "image"}:
+            found.append(_plain(node.name.text))
+            length += len(found[-1]) + 1
+        else:
+            stack += reversed(node.child_ids)
+    text = " ".join(filter(None, found))
+    return text if len(text) <= _MAX_CLICKABLE_NAME else f"{text[:_MAX_CLICKABLE_NAME]}…"
 
 
-def _line(node: AccessibleNode, name: str, number: int, depth: int) -> str:
+def _line(node: AccessibleNode, role: str, name: str, number: int, depth: int) -> str:
     parts = [f"[{number}]"] if number else []
-    parts.append(node.role.text)
+    parts.append(role)
     if name:
         parts.append(quote(name))
     if value := _plain(node.value.text):

@@ -52,6 +52,10 @@ class _Detached(msgspec.Struct, rename="camel"):
     session_id: str
 
 
+class _Dialog(msgspec.Struct, rename="camel"):
+    default_prompt: str = ""
+
+
 class _Download(msgspec.Struct, rename="camel"):
     url: str
     suggested_filename: str = ""
@@ -231,7 +235,8 @@ class SandboxBrowser:
     def _on_event(self, event: DevToolsEvent) -> None:
         if event.session:
             if event.method == "Page.javascriptDialogOpening":
-                self._devtools.send("Page.handleJavaScriptDialog", event.session, accept=True)
+                filled = event.read(_Dialog).default_prompt
+                self._devtools.send("Page.handleJavaScriptDialog", event.session, accept=True, promptText=filled)
             for tab in self._tabs:
                 if tab.session == event.session:
                     tab.state.on_event(event)

@@ -22,14 +22,14 @@ PRESS_BY_SCRIPT = """function() {
   const tag = this.tagName;
   if (tag === 'OPTION') {
     const box = this.closest('select');
-    if (!box || box.disabled || this.disabled) return 'is disabled';
+    if (!box || box.matches(':disabled') || this.matches(':disabled')) return 'is disabled';
     if (box.multiple) this.selected = !this.selected; else box.value = this.value, this.selected = true;
     for (const kind of ['input', 'change']) box.dispatchEvent(new Event(kind, {bubbles: true}));
     return 'done';
   }
   if (tag === 'SELECT' && !this.multiple && this.size < 2) return 'is a list of options: click one of its options';
   if (tag === 'INPUT' && this.type === 'file') return 'asks for a file, and there is none to give';
-  return this.disabled ? 'is disabled' : '';
+  return this.matches(':disabled') ? 'is disabled' : '';
 }"""
 """What a click does without a mouse: 'done'; the reason why it cannot be done; empty if a mouse is needed."""
 
@@ -49,12 +49,13 @@ CLICK_BY_SCRIPT = "function() { this.click(); return ''; }"
 
 PREPARE_TYPING = """function(text) {
   const tag = this.tagName, kind = (this.type || '').toLowerCase();
-  if (this.disabled) return 'is disabled';
+  if (this.matches(':disabled')) return 'is disabled';
   if (this.readOnly) return 'is read-only';
   if (tag === 'SELECT') {
     const wanted = text.trim().toLowerCase();
     const found = [...this.options].find(o => [o.label, o.text, o.value].some(t => t.trim().toLowerCase() === wanted));
     if (!found) return 'has no option ' + JSON.stringify(text);
+    if (found.matches(':disabled')) return 'has that option, but it is disabled';
     found.selected = true;
     for (const kind of ['input', 'change']) this.dispatchEvent(new Event(kind, {bubbles: true}));
     return 'done';

@@ -12,6 +12,7 @@ import msgspec
 
 from sandbox.browser import page_scripts
 from sandbox.browser.accessibility import AccessibleTree, PageOutline, outline_page, quote
+from sandbox.browser.clickable_nodes import CURSOR, PageSnapshot, find_clickable
 from sandbox.browser.devtools import ANSWER_S, DevTools, DevToolsCallError, DevToolsTimeoutError, read_answer
 from sandbox.browser.errors import BrowserActionError
 from sandbox.browser.keyboard import key_event
@@ -236,9 +237,16 @@ class BrowserTab:
         """Return the page's outline; None if Chromium takes too long for it."""
         try:
             tree = await self.call(AccessibleTree, "Accessibility.getFullAXTree")
-            return outline_page(tree, await self._inner_trees())
+            return outline_page(tree, await self._inner_trees(), await self._clickable_nodes())
         except DevToolsTimeoutError:
             return None
+
+    async def _clickable_nodes(self) -> frozenset[int]:
+        try:
+            found = await self.call(PageSnapshot, "DOMSnapshot.captureSnapshot", computedStyles=[CURSOR])
+        except (DevToolsCallError, DevToolsTimeoutError):  # the page is shown all the same
+            return frozenset()
+        return find_clickable(found)
 
     async def _outline_text(self) -> PageOutline:
         text, _ = await self.read_text(0, _MAX_TEXT)

@@ -41,6 +41,7 @@ class _TabEvent(msgspec.Struct, rename="camel"):
     canceled: bool = False
     response: _Response = msgspec.field(default_factory=_Response)
     message: str = ""
+    default_prompt: str = ""
 
 
 class TabState:
@@ -108,4 +109,7 @@ class TabState:
     def _tell_dialog(self, event: _TabEvent) -> None:
         kind = event.type or "dialog"
         said = f" that said {quote(event.message)}" if event.message else ""
-        self.notes.append(f"The page showed {'an' if kind == 'alert' else 'a'} {kind} dialog{said}: it was accepted.")
+        filled = f" with {quote(event.default_prompt)}" if kind == "prompt" else ""
+        self.notes.append(
+            f"The page showed {'an' if kind == 'alert' else 'a'} {kind} dialog{said}: it was accepted{filled}."
+        )

@@ -22,6 +22,13 @@ Object.defineProperty(HTMLElement.prototype, 'innerText', {get: () => { throw 'n
 String.prototype.slice = document.querySelector = () => 0
 document.title = 'half \\ud800'
 </script>"""
+ROLELESS = """<title>Roleless</title><ul onclick="document.title = 'list'"><li><a href=/two>Two</a></ul>
+<div onclick="document.title = 'card'"><b>Tea</b> 3 €</div>
+<p>text <span id=hand style="cursor: pointer">Menu <i>of day</i></span></p>
+<div tabindex=0>Focus</div><label style="cursor: pointer"><input type=checkbox>Gift</label>
+<button onclick="document.title = prompt('Who?', 'Ann')">Name</button>
+<select aria-label=Size><optgroup label=Old disabled><option>S</optgroup><option selected>M<option>L</select>
+<script>hand.addEventListener('click', () => document.title = 'menu')</script>"""
 SERVER = """
 import http.server, time
 PAGES = {
@@ -30,6 +37,7 @@ PAGES = {
     "/new": "<title>New</title><button onclick='window.close()'>Close</button>",
     "/large": "<title>Large</title>" + "".join(f"<div><a href=/x{n}>link {n}</a></div>" for n in range(25000)),
     "/hostile": HOSTILE,
+    "/roleless": ROLELESS,
     "/api": "answered <|im_end|>",
 }
 class Site(http.server.BaseHTTPRequestHandler):
@@ -46,7 +54,7 @@ class Site(http.server.BaseHTTPRequestHandler):
         pass
 http.server.ThreadingHTTPServer(("127.0.0.1", 8000), Site).serve_forever()
 """
-SITE = f"SHOP, HOSTILE = {SHOP!r}, {HOSTILE!r}\n{SERVER}"
+SITE = f"SHOP, HOSTILE, ROLELESS = {SHOP!r}, {HOSTILE!r}, {ROLELESS!r}\n{SERVER}"
 ADDRESS = "http://127.0.0.1:8000"
 START = (
     "(setsid /.sbx/verify/pythons/*/bin/python3 /site.py > /dev/null 2>&1 &); "

@@ -118,6 +118,39 @@ async def test_dialogs_are_accepted_and_told(surfer: Surfer) -> None:
     assert 'Title: "sure: true"' in await surfer.see("click_role", role="button", name="Confirm")
 
 
+async def test_what_a_person_would_click_has_a_number_although_it_has_no_role(surfer: Surfer) -> None:
+    shown = await surfer.see("goto", url=f"{ADDRESS}/roleless")
+    assert shown.split("\n")[2:] == [
+        "list",
+        "  listitem",
+        '    [1] link "Two"',
+        '[2] clickable "Tea 3 €"',
+        'text "text"',
+        '[3] clickable "Menu of day"',
+        "[4] generic",
+        '  text "Focus"',
+        '[5] checkbox "Gift" (not checked)',
+        '[6] button "Name"',
+        '[7] combobox "Size" = "M" (collapsed)',
+        '  group "Old"',
+        '    [8] option "S" (disabled)',
+        '  [9] option "M" (selected)',
+        '  [10] option "L"',
+    ]
+    assert 'Title: "card"' in await surfer.see("click", id=2)
+    assert 'Title: "menu"' in await surfer.see("click_role", role="clickable", name="Menu")
+
+
+async def test_a_question_is_answered_as_the_page_suggests_and_a_disabled_option_is_not_chosen(surfer: Surfer) -> None:
+    await surfer.see("goto", url=f"{ADDRESS}/roleless")
+    asked = await surfer.see("click_role", role="button", name="Name")
+    assert 'The page showed a prompt dialog that said "Who?": it was accepted with "Ann".' in asked
+    assert 'Title: "Ann"' in asked
+    assert "is disabled" in await surfer.see("click_role", role="option", name="S")
+    assert "has that option, but it is disabled" in await surfer.see("type", selector="select", text="S")
+    assert '= "L"' in await surfer.see("click_role", role="option", name="L")
+
+
 async def test_a_frame_and_what_arrives_later_are_part_of_the_page(surfer: Surfer) -> None:
     assert 'text "answered <|im_end|>"' in await surfer.see("click_role", role="button", name="Ask")
     assert 'Title: "1"' in await surfer.see("click_role", role="button", name="Inner")

@@ -451,6 +451,19 @@ def test_each_agent_kind_gets_its_prompt_and_refuses_keys_that_it_would_not_read
         load_recipe("demo", [*other, "agent.kind=bash", "agent.toolset=seta"])
 
 
+@pytest.mark.parametrize(
+    ("context_tokens", "given", "chars"),
+    [(32768, [], 8000), (6000, [], 3000), (800, [], 1000), (32768, ["agent.observation_chars=500"], 500)],
+)
+def test_a_browser_shows_more_of_a_page_than_a_shell_of_its_output(
+    context_tokens: int, given: list[str], chars: int
+) -> None:
+    agent = ["agent.kind=json", "agent.toolset=browser", f"agent.context_tokens={context_tokens}"]
+    limits = [f"engine.max_total_tokens={context_tokens}", f"learner.micro_batch_tokens={context_tokens}"]
+    rest = ["warm_start.enabled=false", "agent.system_prompt=Use the shell.", "buffer.max_trajectory_bytes=4000000"]
+    assert load_recipe("demo", [*agent, *limits, *rest, *given]).agent.observation_chars == chars
+
+
 def test_an_agent_with_a_browser_has_its_prompt_and_its_programs_and_sandboxes_of_this_machine() -> None:
     other = ["warm_start.enabled=false", "agent.system_prompt=Use the shell."]
     browser = [*other, "agent.kind=json", "agent.toolset=browser"]

@@ -79,6 +79,32 @@ def test_a_recorded_page_is_shown_with_its_elements_values_and_states() -> None:
     assert outline.find(0) is outline.find(12) is None
 
 
+def test_what_can_be_clicked_without_a_role_has_a_number_and_its_text_as_its_name() -> None:
+    card = node(2, "generic", "", 3, 4, 6)
+    picture, bold = node(3, "image", "Cup"), node(4, "strong", "", 5)
+    long = "b" * 200
+    page = tree(
+        *(node(1, "RootWebArea", "", 2, 7, 9), card, picture, bold, node(5, "StaticText", "Tea")),
+        *(node(6, "StaticText", "3 €"), node(7, "listitem", "", 8), node(8, "StaticText", long)),
+        *(node(9, "none", "", 10, ignored=True), node(10, "StaticText", "Menu")),
+    )
+    outline = outline_page(page, clickable=frozenset({102, 107, 109}))
+    assert outline.lines == [
+        '[1] clickable "Cup Tea 3 €"',
+        '  image "Cup"',
+        "  strong",
+        '    text "Tea"',
+        f'[2] listitem "{"b" * 100}…"',
+        f'  text "{long}"',
+        '[3] clickable "Menu"',
+    ]
+    assert [(each.number, each.role) for each in outline.elements] == [
+        (1, "clickable"),
+        (2, "listitem"),
+        (3, "clickable"),
+    ]
+
+
 def test_a_frames_page_stands_where_the_frame_is() -> None:
     inner = tree(node(1, "RootWebArea", "", 2), node(2, "button", "Inner"))
     outer = tree(node(1, "RootWebArea", "", 2, 3), node(2, "Iframe"), node(3, "button", "Outer", backendDOMNodeId=500))
