@@ -13,6 +13,8 @@ from sandbox.capabilities import BASE_CAPABILITIES
 from sandbox.default_limits import CPUS, MEMORY_MB, PIDS, SHM_MB
 from sandbox.docker.retry import Json
 
+HOSTNAME = "sandbox"
+"""Host name of a container that has no other."""
 AGENT_PROGRAMS = "/.hns"
 """Folder in a sandbox with the programs of an agent that is not the image's."""
 PRIVATE_DNS: Json = {"Dns": ["127.0.0.254"], "DnsOptions": ["timeout:1", "attempts:1"]}
@@ -109,7 +111,7 @@ class ContainerSpec:
     command: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict[str, str])
     limits: ContainerLimits = ContainerLimits()
-    hostname: str = "sandbox"
+    hostname: str = HOSTNAME
     auto_remove: bool = True
     """The daemon removes the container when it ends. A daemon with live-restore would kill such containers when it
     restarts, so there the session removes its own."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any, cast
 
@@ -32,6 +32,8 @@ MAX_MEMORY_MB, MAX_PIDS, MAX_CPUS, MAX_SECONDS = 1 << 20, 1 << 16, 1024.0, 86_40
 MAX_STORAGE_MB = 1 << 24
 MAX_FILES, MAX_CONTEXT_BYTES, MAX_TEXT, MAX_NAMES = 10_000, 512 << 20, 1 << 20, 1000
 """Maximum files of a build context, their total bytes, characters of a text, and entries of a list or mapping."""
+MAX_PATTERN = 1000
+"""Maximum characters of a pattern of excluded files."""
 MAX_TASK_FILES = 3 * MAX_FILES
 """Maximum files of a task, those of its steps, tests, solutions and builds included.  With up to six marks each they
 are within :data:`~sandbox.http.json_structure.MOST_MARKS`."""
@@ -68,6 +70,7 @@ def check_task_bounds(task: Task) -> Task:
     _check_file_count(task)
     own = {
         "id": _ID.fullmatch(task.id),
+        "hostname": not task.hostname or _HOST_NAME.fullmatch(task.hostname.lower().replace(".", "-")),
         "workdir": not task.workdir or _absolute(task.workdir),
         "image": not task.image or is_reference(task.image),
         "files": all(map(_absolute, task.files)),
@@ -75,12 +78,14 @@ def check_task_bounds(task: Task) -> Task:
         "solution_files": all(map(_relative, task.solution_files)),
         "reports": len(task.reports) <= MAX_NAMES and all(map(_absolute, task.reports)),
         "artifacts": len(task.artifacts) <= MAX_NAMES and all(map(_absolute, task.artifacts)),
+        "artifact_excludes": _are_excludes(task.artifact_excludes, task.artifacts),
         "env": _is_env(task.env),
         "agent_env": _is_env(task.agent_env),
         "test_env": _is_env(task.test_env),
         "solution_env": _is_env(task.solution_env),
         "agent_user": _is_text(task.agent_user, 100),
         "tests_user": _is_text(task.tests_user, 100),
+        "container_user": _is_text(task.container_user, 100),
         "healthcheck": task.healthcheck is None or _is_healthcheck(task.healthcheck),
         "setup": "\0" not in task.setup,
         "run_tests": "\0" not in task.run_tests,
@@ -164,6 +169,7 @@ def _step(where: str, step: TaskStep) -> dict[str, object]:
         f"{where}.run_tests": "\0" not in step.run_tests,
         f"{where}.solution_files": all(map(_relative, step.solution_files)),
         f"{where}.artifacts": len(step.artifacts) <= MAX_NAMES and all(map(_absolute, step.artifacts)),
+        f"{where}.artifact_excludes": _are_excludes(step.artifact_excludes, step.artifacts),
         f"{where}.test_env": _is_env(step.test_env),
         f"{where}.agent_user": _is_text(step.agent_user, 100),
         f"{where}.tests_user": _is_text(step.tests_user, 100),
@@ -196,6 +202,12 @@ def _are_shared(folders: tuple[SharedFolder, ...]) -> bool:
 
 def _is_text(text: str, most: int = MAX_TEXT) -> bool:
     return "\0" not in text and len(text) <= most
+
+
+def _are_excludes(patterns: Mapping[str, Sequence[str]], artifacts: Sequence[str]) -> bool:
+    return patterns.keys() <= set(artifacts) and all(
+        len(each) <= MAX_NAMES and all(_is_text(pattern, MAX_PATTERN) for pattern in each) for each in patterns.values()
+    )
 
 
 def _is_env(values: Mapping[str, str]) -> bool:

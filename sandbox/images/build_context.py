@@ -13,9 +13,13 @@ _PIECE_BYTES = 1 << 20
 def pack_context(build: ImageBuild, modes: Mapping[str, int]) -> Iterator[bytes | memoryview]:
     """Yield a tar of the context: equal contexts give equal bytes (sorted, without times and owners).
 
-    ``modes``: permissions by path of files that have others than those of ``build``.  The pieces are small, and share
-    the memory of the files.
+    ``modes``: permissions by path of files that have others than those of ``build``, and of folders, which a builder
+    makes otherwise.  The pieces are small, and share the memory of the files.
     """
+    for name in sorted(modes.keys() - build.files.keys()):
+        folder = tarfile.TarInfo(f"{name}/")
+        folder.type, folder.mode = tarfile.DIRTYPE, modes[name]
+        yield folder.tobuf()
     for name, content in sorted(build.files.items()):
         entry = tarfile.TarInfo(name)
         entry.size = len(content)

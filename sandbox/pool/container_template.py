@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from sandbox.agent_programs import AgentPrograms
 from sandbox.capabilities import BASE_CAPABILITIES, PID_1_CAPABILITIES
 from sandbox.docker import owner
-from sandbox.docker.container_spec import ContainerLimits, ContainerSpec, ImageConfig
+from sandbox.docker.container_spec import HOSTNAME, ContainerLimits, ContainerSpec, ImageConfig
 from sandbox.docker.labels import EXPIRES_LABEL, OWNER_LABEL, POOL_LABEL, POOL_PROCESS_LABEL, RUN_LABEL
 from sandbox.host_record import SandboxHost
 from sandbox.networking.networks import SHARED_NETWORK
@@ -48,7 +48,8 @@ class ContainerTemplate:
     ) -> ContainerKind:
         """Return the kind of container that a task needs, with an agent's programs or the pool's own."""
         steps = task.in_steps
-        users = {name or image_config.user for each in (task, *steps) for name in (each.agent_user, each.tests_user)}
+        names = {task.container_user, *(name for each in (task, *steps) for name in (each.agent_user, each.tests_user))}
+        users = {name or image_config.user for name in names}
         mounts = task.read_only or any(step.grading is GradingLevel.LIVE for step in steps)
         programs = programs or self._settings.agent_programs or AgentPrograms("", 0, 0)
         of_pid_1 = PID_1_CAPABILITIES if mounts or not all(map(names_root, users)) else ()
@@ -70,6 +71,7 @@ class ContainerTemplate:
             task.read_only,
             network.volumes,
             programs.folder,
+            task.hostname or HOSTNAME,
         )
 
     def container_spec(self, kind: ContainerKind, lifetime_s: float) -> ContainerSpec:
@@ -90,6 +92,7 @@ class ContainerTemplate:
             image_config=kind.image_config,
             read_only=kind.read_only,
             volumes=kind.volumes,
+            hostname=kind.hostname,
             agent_programs=self._host.home / kind.agent_programs if kind.agent_programs else None,
         )
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from sandbox.capabilities import BASE_CAPABILITIES
-from sandbox.docker.container_spec import ContainerLimits, ImageConfig, VolumeMount
+from sandbox.docker.container_spec import HOSTNAME, ContainerLimits, ImageConfig, VolumeMount
 from sandbox.networking.networks import NO_NETWORK
 from sandbox.session.sandbox_session import SandboxSession
 
@@ -32,6 +32,7 @@ class ContainerKind:
     volumes: tuple[VolumeMount, ...] = ()
     agent_programs: str = ""
     """Folder in longshore's home that is mounted for the agent; empty for none."""
+    hostname: str = HOSTNAME
 
 
 class WarmSandbox(NamedTuple):

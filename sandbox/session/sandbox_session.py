@@ -156,36 +156,40 @@ class SandboxSession(InitConnection):
 
     # ---- users
 
-    async def become_agent(self, task: Task) -> None:
-        """Find the users of ``task``, start what the image starts, and run later commands as the agent's user.
+    async def start_image(self, task: Task) -> None:
+        """Find the users of ``task``, start what the image starts, and run later commands as the container's user.
 
         Raises TaskFault for a user that the container does not have, OSError, SandboxLost, SandboxDestroyed.
         """
-        image_user = await self.find_users(task)
-        if entrypoint := (await self.image_config()).entrypoint:
-            await self.set_agent_user(image_user)
+        entrypoint, container_user = (await self.image_config()).entrypoint, await self.find_users(task)
+        if entrypoint or task.healthcheck:
+            await self.set_agent_user(container_user)
+        if entrypoint:
             command = ("/.sbx/busybox", "setsid", *entrypoint, "sh", "-c", "echo >&3; exec sleep infinity 3>&-")
             started = f"9< <({shlex.join(command)} < /dev/null 3>&1 > /dev/null 2>&1)"
             await self.run(f"read -t {_ENTRYPOINT_S:g} -u 9 {started} || true", 2 * _ENTRYPOINT_S)
+
+    async def become_agent(self) -> None:
+        """Run later commands as the agent's user.  Raises OSError, SandboxLost, SandboxDestroyed."""
         await self.set_agent_user(self.agent_user)
 
     async def switch_users(self, task: Task) -> None:
         """Find the users of a later step of the task, and run commands as the agent's from now on.
 
-        Raises as :meth:`become_agent`.
+        Raises as :meth:`start_image`.
         """
         await self.find_users(task)
-        await self.set_agent_user(self.agent_user)
+        await self.become_agent()
 
     async def find_users(self, task: Task) -> ContainerUser:
-        """Find the users of ``task`` in the container's files, and return the image's.
+        """Find the users of ``task`` in the container's files, and return that of the container.
 
-        Raises as :meth:`become_agent`.
+        Raises as :meth:`start_image`.
         """
         of_image = (await self.image_config()).user
-        names = (task.agent_user or of_image, task.tests_user or of_image, of_image)
-        self.agent_user, self.tests_user, image_user = await look_up_users(self, names)
-        return image_user
+        names = (task.agent_user or of_image, task.tests_user or of_image, task.container_user or of_image)
+        self.agent_user, self.tests_user, container_user = await look_up_users(self, names)
+        return container_user
 
     async def find_tests_user(self, task: Task) -> None:
         """Find the user of the tests of ``task`` alone, in a container of the tests' own image."""

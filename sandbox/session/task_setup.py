@@ -27,8 +27,13 @@ class NewSandbox(CommandRunner, Protocol):
 
     async def write_files(self, contents: Mapping[str, bytes], *, mode: int = ...) -> None: ...
 
-    async def become_agent(self, task: Task) -> None:
-        """Run later commands as the agent's user. Raises TaskFault for a user that does not exist."""
+    async def start_image(self, task: Task) -> None:
+        """Start what the image starts, and run later commands as its user. Raises TaskFault for a user of the task that
+        does not exist."""
+        ...
+
+    async def become_agent(self) -> None:
+        """Run later commands as the agent's user."""
         ...
 
 
@@ -48,7 +53,7 @@ class SteppedSandbox(CommandRunner, Protocol):
 
     async def switch_users(self, task: Task) -> None:
         """Run later commands as the agent's user, and tests as theirs.  Raises as
-        :meth:`NewSandbox.become_agent`."""
+        :meth:`NewSandbox.start_image`."""
         ...
 
     def open_shell(self) -> SandboxShell: ...
@@ -58,7 +63,7 @@ class SteppedSandbox(CommandRunner, Protocol):
 
 async def set_up_task(sandbox: NewSandbox, task: Task, timeout_s: float) -> None:
     """Prepare a sandbox: write the task's files and run its setup script in a subshell for at most ``timeout_s``, both
-    as root, and wait until its health check succeeds as the agent's user.
+    as root, and wait until its health check succeeds as the container's user.
 
     Raises SandboxStartError; TaskFault when the script or the check fails, or a user does not exist.
     """
@@ -69,9 +74,10 @@ async def set_up_task(sandbox: NewSandbox, task: Task, timeout_s: float) -> None
             await sandbox.write_files(task.files)
         if task.setup.strip():
             _check_setup(await sandbox.run(_in_subshell(task.setup), timeout_s), timeout_s)
-        await sandbox.become_agent(task)
+        await sandbox.start_image(task)
         if task.healthcheck is not None:
             await _wait_until_healthy(sandbox, task.healthcheck)
+        await sandbox.become_agent()
     except (OSError, TimeoutError, SandboxDestroyed, SandboxLost) as error:
         raise SandboxStartError(f"the task's setup failed: {error}") from error
 

@@ -239,7 +239,7 @@ def _attack(found: Dataset, chosen: AttackTasksArguments, say: Callable[[str], N
 
 def _can_pass(task: Task) -> bool:
     """Return whether anything of an agent reaches the tests."""
-    return task.grading is not GradingLevel.ARTIFACTS or bool(task.artifacts)
+    return task.grading is not GradingLevel.ARTIFACTS or task.carries_artifacts
 
 
 def _at_level(task: Task, level: GradingLevel) -> Task:

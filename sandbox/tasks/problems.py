@@ -142,7 +142,7 @@ def find_broken_rules(task: Task) -> Iterator[tuple[str, str]]:
 
 _OF_STEPS = (
     *("tests", "run_tests", "expected_tests", "weights", "answer", "solution", "solution_files", "foils"),
-    *("artifacts", "test_env"),
+    *("artifacts", "artifact_excludes", "test_env"),
 )
 _LAST_ONLY = {GradingLevel.SAME, GradingLevel.COMMIT}
 """Levels that end the agent's processes."""
@@ -228,6 +228,8 @@ def _broken_paths(task: Task) -> Iterator[tuple[str, str]]:
     for path in task.reports if task.grading is GradingLevel.LIVE else ():
         if not is_within(path, _PRIVATE_FOLDERS):
             yield f"reports: at grading level live an agent can write {path}", f"move it below {_PRIVATE_FOLDERS[0]}"
+    for path in task.artifact_excludes.keys() - set(task.artifacts):
+        yield f"artifact_excludes: {path!r} is no artifact", "name it in artifacts"
     if "/" in task.artifacts:
         yield "artifacts: '/' is the whole container", "grade at level commit, or name folders in it"
     builds = [each.build.files for each in (task, *task.services) if each.build]

@@ -26,7 +26,9 @@ BASE_IMAGE = ""
 """Value of :attr:`Task.image` that stands for the pool's own base image."""
 
 
-_HARBOR_LOGS = ("/logs/agent", "/logs/artifacts", "/logs/verifier")
+PUBLISHED_FOLDER = "/logs/artifacts"
+"""Folder in which an agent of Harbor leaves what is to be kept."""
+_HARBOR_LOGS = ("/logs/agent", PUBLISHED_FOLDER, "/logs/verifier")
 
 
 class TaskError(UserError):
@@ -229,6 +231,7 @@ class TaskStep:
     solution: str = ""
     solution_files: dict[str, bytes] = field(default_factory=dict[str, bytes])
     artifacts: tuple[str, ...] = ()
+    artifact_excludes: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     grading: GradingLevel = GradingLevel.LIVE
     """The last step alone may have a level that ends the agent's processes; ``same`` is ``live`` if that is the task's
     own level."""
@@ -289,6 +292,8 @@ class Task:
     grading: GradingLevel = GradingLevel.SAME
     artifacts: tuple[str, ...] = ()
     """Absolute paths that level ``artifacts`` copies into the clean image."""
+    artifact_excludes: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    """Patterns, by the path of an artifact that is a folder, of what is not copied, as ``--exclude`` of GNU tar."""
     tests_environment: TestsEnvironment | None = None
     """Container of the tests at level ``artifacts``; None for one of the task's image."""
     env: dict[str, str] = field(default_factory=dict[str, str])
@@ -304,6 +309,8 @@ class Task:
     image's own."""
     tests_user: str = ""
     """User of the tests; empty for the image's own."""
+    container_user: str = ""
+    """User of the image's entrypoint and of the health check; empty for the image's own."""
     healthcheck: TaskHealthcheck | None = None
     """Must succeed before the agent starts."""
     metadata: dict[str, str] = field(default_factory=dict[str, str])
@@ -326,6 +333,8 @@ class Task:
     """Absolute paths of the image's folders in which nobody can change anything."""
     volumes: tuple[SharedFolder, ...] = ()
     """Folders of the agent's container that services have too."""
+    hostname: str = ""
+    """Host name of the agent's container; empty for the one that all sandboxes have."""
     steps: tuple[TaskStep, ...] = ()
     """Steps that are played one after another; empty for a task that is one step itself."""
     steps_reward: StepsReward = StepsReward.MEAN
@@ -352,6 +361,7 @@ class Task:
             solution=step.solution,
             solution_files=step.solution_files,
             artifacts=step.artifacts,
+            artifact_excludes=step.artifact_excludes,
             grading=GradingLevel.LIVE if live else step.grading,
             tests_environment=self.tests_environment if step.grading is GradingLevel.ARTIFACTS else None,
             test_env=step.test_env,
@@ -365,6 +375,20 @@ class Task:
     def log_folders(self) -> tuple[str, ...]:
         """Folders of logs that exist, writable by everybody, when the agent starts: Harbor mounts them."""
         return _HARBOR_LOGS if any(each.startswith("/logs/verifier/") for each in self.reports) else ()
+
+    @property
+    def carries_artifacts(self) -> bool:
+        """True if artifacts are named, or if one that is always carried is spoken of."""
+        if set(self.artifacts) != {PUBLISHED_FOLDER}:
+            return bool(self.artifacts)
+        own = self.tests_environment and self.tests_environment.build
+        texts = (
+            self.run_tests.encode(),
+            self.instruction.encode(),
+            *self.tests.values(),
+            *(own.files.values() if own else ()),
+        )
+        return any(PUBLISHED_FOLDER.encode() in each for each in texts)
 
     @property
     def gradable(self) -> bool:

@@ -63,7 +63,7 @@ def _grading_warnings(task: Task) -> Iterator[str]:
         yield f"its weights name {', '.join(idle)}, which is not a test of test_outputs.py"
     yield from find_uncrossable_usage(task)
     yield from find_missing_modules(task)
-    if task.grading is GradingLevel.ARTIFACTS and not task.artifacts:
+    if task.grading is GradingLevel.ARTIFACTS and not task.carries_artifacts:
         yield (
             "its tests run in a clean container, but it declares no artifacts: nothing that an agent does can pass; "
             "name the files to be graded in artifacts, or grade it at `same`"

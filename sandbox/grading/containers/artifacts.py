@@ -4,16 +4,19 @@ Kept: regular files, folders and links whose folder is kept. Left out: devices, 
 or that would be written through a link, a second file of the same name, paths that are too long, permission bits beyond
 rwx. Where a link leads is for the tests to check.
 
-The time is proportional to the archive, whatever its content, and the copy ends soon after it is cancelled.
+The time is proportional to the archive, whatever its content, and with patterns that exclude something also to the
+depth of its paths. The copy ends soon after it is cancelled.
 """
 
 from __future__ import annotations
 
 import copy
+import fnmatch
 import os
 import posixpath
+import re
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 MAX_ARTIFACT_BYTES = 512 << 20
@@ -35,20 +38,31 @@ class ArtifactCopyCancelledError(Exception):
     """The copy was cancelled."""
 
 
-def sanitize_tar(source: Path, target: Path, top: str, name: str, is_cancelled: Callable[[], bool]) -> None:
+def sanitize_tar(
+    source: Path, target: Path, top: str, name: str, is_cancelled: Callable[[], bool], *, excludes: Sequence[str] = ()
+) -> None:
     """Copy the safe members of ``source`` to ``target``.
 
-    ``top`` is the base name of the packed path and ``name`` its new one. Raises UnfitArtifactError if the tar is broken
+    ``top`` is the base name of the packed path and ``name`` its new one; ``excludes``: patterns of members below it
+    that are left out, as ``--exclude`` of GNU tar has them. Raises UnfitArtifactError if the tar is broken
     or too long or its top is a link; ArtifactCopyCancelledError when ``is_cancelled`` returns True.
     """
     try:
         with tarfile.open(source, "r:") as old, tarfile.open(target, "w") as new:
-            _copy(old, new, top, name, is_cancelled)
+            _copy(old, new, top, name, is_cancelled, excludes=[_excluding(each) for each in excludes])
     except tarfile.TarError as error:
         raise UnfitArtifactError(f"{name} cannot be read: {error}") from error
 
 
-def _copy(old: tarfile.TarFile, new: tarfile.TarFile, top: str, name: str, is_cancelled: Callable[[], bool]) -> None:
+def _copy(
+    old: tarfile.TarFile,
+    new: tarfile.TarFile,
+    top: str,
+    name: str,
+    is_cancelled: Callable[[], bool],
+    *,
+    excludes: Sequence[re.Pattern[str]],
+) -> None:
     kept: dict[str, bytes] = {}
     names_bytes = 0
     for count, member in enumerate(old):
@@ -66,6 +80,8 @@ def _copy(old: tarfile.TarFile, new: tarfile.TarFile, top: str, name: str, is_ca
             continue
         if not _is_sound(member, kept.get(link_target)) or len(os.fsencode(path)) > MAX_PATH_BYTES:
             continue
+        if any(each.match(path.removeprefix(top)) for each in excludes):
+            continue
         kept[path] = member.type
         cleaned = copy.copy(member)
         cleaned.name, cleaned.mode = name + path.removeprefix(top), member.mode & 0o777
@@ -73,6 +89,17 @@ def _copy(old: tarfile.TarFile, new: tarfile.TarFile, top: str, name: str, is_ca
         if member.islnk():
             cleaned.linkname = name + link_target.removeprefix(top)
         new.addfile(cleaned, old.extractfile(member) if member.isreg() else None)
+
+
+def _excluding(pattern: str) -> re.Pattern[str]:
+    """Return what matches a path below the artifact, with a ``/`` before each name, that the pattern excludes.
+
+    It may begin at any name, and its ``*`` goes beyond a ``/``; ``./`` is the artifact itself. What is in a folder that
+    is excluded needs no match.
+    """
+    start = "/" if pattern.startswith(("./", "*")) else "/(?s:.*/)?"
+    literal = re.sub(r"\\(.)", r"[\1]", pattern.removeprefix("./"))
+    return re.compile(start + fnmatch.translate(literal))
 
 
 def _is_sound(member: tarfile.TarInfo, target_type: bytes | None) -> bool:

@@ -34,6 +34,8 @@ class PackedFiles(NamedTuple):
     top: str
     """Base name of the tar's top member."""
     tar: Path
+    excludes: tuple[str, ...] = ()
+    """Patterns of what is left out."""
 
 
 class CarriedFiles(NamedTuple):
@@ -44,13 +46,21 @@ class CarriedFiles(NamedTuple):
 
 
 async def collect_artifacts(
-    session: SandboxSession, paths_by_target: Mapping[str, str], folder: Path, *, live: bool
+    session: SandboxSession,
+    paths_by_target: Mapping[str, str],
+    folder: Path,
+    *,
+    live: bool,
+    excludes: Mapping[str, tuple[str, ...]] | None = None,
 ) -> list[CarriedFiles]:
     """Pack the existing artifacts; ``paths_by_target`` maps targets to paths; ``live``: freeze the container
-    meanwhile."""
+    meanwhile; ``excludes``: patterns of what is left out, by path."""
     async with freeze_agent(session, live=True) if live else nullcontext():
         packed = await pack_files(session, paths_by_target, folder)
-    return await sanitize_files(packed)
+    patterns = excludes or {}
+    return await sanitize_files(
+        [each._replace(excludes=patterns.get(paths_by_target[each.target], ())) for each in packed]
+    )
 
 
 async def pack_files(session: SandboxSession, paths_by_target: Mapping[str, str], folder: Path) -> list[PackedFiles]:
@@ -96,9 +106,9 @@ async def sanitize_files(packed: Sequence[PackedFiles]) -> list[CarriedFiles]:
 def _sanitize_blocking(packed: Sequence[PackedFiles], is_cancelled: Callable[[], bool]) -> list[CarriedFiles]:
     """Sanitize each tar.  Blocking."""
     found: list[CarriedFiles] = []
-    for target, top, raw in packed:
+    for target, top, raw, excludes in packed:
         sound = raw.with_suffix(".tar")
-        sanitize_tar(raw, sound, top, posixpath.basename(target), is_cancelled)
+        sanitize_tar(raw, sound, top, posixpath.basename(target), is_cancelled, excludes=excludes)
         raw.unlink()
         found.append(CarriedFiles(target, sound))
     return found

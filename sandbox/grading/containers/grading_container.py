@@ -180,6 +180,9 @@ async def _clean_container(
                 paths_by_target = {
                     real: path for real, path in paths_by_target.items() if not is_within(real, [TESTS_DIR])
                 }
-            found = await retry_transfer(lambda: collect_artifacts(session, paths_by_target, folder, live=live), works)
+            collect = partial(
+                collect_artifacts, session, paths_by_target, folder, live=live, excludes=task.artifact_excludes
+            )
+            found = await retry_transfer(collect, works)
             await unpack_files(test_session, list(paths_by_target), found, works)
         yield test_session

@@ -96,7 +96,7 @@ class DaytonaProvider:
             "services": bool(task.services),
             "steps": bool(task.steps),
             f"grading at '{task.grading}'": task.grading is not GradingLevel.SAME,
-            "a user other than root": not (names_root(task.agent_user) and names_root(task.tests_user)),
+            "a user other than root": not all(map(names_root, (task.agent_user, task.tests_user, task.container_user))),
             "allowed hosts that are not public": any(find_refused_hosts(task.network, ())),
             "build arguments or a target": task.build is not None and bool(task.build.args or task.build.target),
         }
@@ -192,7 +192,10 @@ class _NewMachine(NamedTuple):
     async def run(self, command: str, timeout_s: float) -> CommandResult:
         return await self.shell.run(command, timeout_s)
 
-    async def become_agent(self, task: Task) -> None:
+    async def start_image(self, task: Task) -> None:
+        """Do nothing: Daytona starts it."""
+
+    async def become_agent(self) -> None:
         """Do nothing: the agent is root."""
 
 

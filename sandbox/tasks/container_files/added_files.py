@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import posixpath
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from sandbox.tasks.container_files.add_sources import UnsupportedSyntaxError, name_of_url
@@ -25,7 +25,7 @@ class AddedFiles:
     """Contents by URL."""
     files: dict[str, bytes] = field(default_factory=dict[str, bytes])
     modes: dict[str, int] = field(default_factory=dict[str, int])
-    """Permissions by path; other files are as in any context."""
+    """Permissions by path of files and folders; others are as in any context."""
     unfetched: list[str] = field(default_factory=list[str])
     """URLs without content: their files are empty."""
     _of_urls: dict[tuple[str, str, int], str] = field(default_factory=dict[tuple[str, str, int], str])
@@ -50,8 +50,10 @@ class AddedFiles:
         return path
 
     def add_with_mode(self, source: str, mode: int) -> str:
-        """Add a copy of a source of the context whose files have a mode, and return its path.  Raises
-        UnsupportedSyntaxError."""
+        """Add a copy of a source of the context whose files and folders have a mode, and return its path.
+
+        The folder that is copied keeps its own.  Raises UnsupportedSyntaxError.
+        """
         if source in self.files:
             self.modes[source] = mode
             return source
@@ -63,7 +65,15 @@ class AddedFiles:
         for path, data in taken.items():
             self.files[f"{folder}/{path}"] = data
             self.modes[f"{folder}/{path}"] = mode
+            self.modes |= {f"{folder}/{above}": mode for above in _folders_between(clean, path)}
         return folder if clean == "." else f"{folder}/{clean}"
 
     def _new_folder(self) -> str:
         return f"{_FOLDER}/{len(self.files)}"
+
+
+def _folders_between(copied: str, path: str) -> Iterator[str]:
+    """Yield the folders above ``path`` that are in the copied one."""
+    parts = path.split("/")
+    depth = 0 if copied == "." else copied.count("/") + 1
+    yield from ("/".join(parts[:count]) for count in range(depth + 1, len(parts)))

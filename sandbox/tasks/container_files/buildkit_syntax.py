@@ -65,7 +65,7 @@ class ClassicBuild(NamedTuple):
 
     build: ImageBuild
     modes: Mapping[str, int]
-    """Permissions of files of the context, by path; other files are as in any context."""
+    """Permissions of files and folders of the context, by path; others are as in any context."""
     unfetched: tuple[str, ...] = ()
     """URLs of ADD without content: their files are empty in this build."""
 

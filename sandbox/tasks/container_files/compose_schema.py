@@ -1,24 +1,24 @@
 """The part of Compose that tasks may use, as a schema. Anything else is a problem of that task, named by its key.
 
 The agent's service (``client`` in Terminal-Bench, ``main`` in Harbor):
-    ``build`` (context, dockerfile, args, target, network), ``image``, ``environment``, ``working_dir``, ``user``,
-    ``mem_limit``, ``cpus``, ``pids_limit``, ``deploy.resources.limits``, ``shm_size``, ``tmpfs``; ``cap_add`` of what
-    every sandbox has; ``volumes``: the task's own files and folders (``./data:/data:ro``), named ones, and the
-    harness's own log folders; ``command`` if it only waits (``sleep infinity``); ``network_mode``
-    ``none`` or ``bridge``.
+    ``build`` (context, dockerfile, args, target, network), ``image``, ``environment``, ``env_file``, ``working_dir``,
+    ``user``, ``hostname``, ``mem_limit``, ``cpus``, ``pids_limit``, ``deploy.resources.limits``, ``shm_size``,
+    ``tmpfs``; ``cap_add`` of what every sandbox has; ``volumes``: the task's own files and folders
+    (``./data:/data:ro``), named ones, and the harness's own log folders; ``command`` if it only waits
+    (``sleep infinity``); ``network_mode`` ``none`` or ``bridge``.
 Every other service:
-    ``image`` or ``build``, ``command``, ``environment``, ``healthcheck.test``, ``mem_limit``, ``cpus``,
+    ``image`` or ``build``, ``command``, ``environment``, ``env_file``, ``healthcheck.test``, ``mem_limit``, ``cpus``,
     ``deploy.resources.limits``, ``shm_size``, ``tmpfs``; ``volumes`` as above.
 A named volume, or a folder of the task's own that one of them can write to, is shared by the services that have it.
 Accepted without effect, because longshore manages a container's life itself: ``container_name``, ``depends_on`` (every
 service starts, and those with a health check are waited for, before the agent does), ``expose``, ``init``, ``tty``,
-``stdin_open``, ``restart``, ``labels``, ``networks`` (one private network for all), a ``hostname`` equal to the name,
-timings of a health check, ``version``, ``name`` and ``x-*``.
+``stdin_open``, ``restart``, ``labels``, ``networks`` (one private network for all), a ``hostname`` equal to the name of
+a service beside the agent's, timings of a health check, ``version``, ``name`` and ``x-*``.
 Remarked on: ``ports``, since nothing outside could reach them; ``platform``; and services with ``profiles``, which
 Compose does not start.
 Variables as in ``variables``; those of the harness are defined.
 Not supported, for instance: other folders of the host, privileged, other capabilities, devices, entrypoint, extends,
-secrets, env_file.
+secrets.
 Source: the Compose specification.
 """
 
@@ -134,6 +134,16 @@ def _short_build(value: object) -> object:
     return {"context": value} if isinstance(value, str) else value
 
 
+class ComposeEnvFile(ComposeSection):
+    path: str
+    required: bool = True
+    format: Literal[""] = ""
+
+
+def _env_files(value: object) -> object:
+    return [{"path": each} if isinstance(each, str) else each for each in cast("list[object]", _as_list(value))]
+
+
 class ComposeVolumeOptions(ComposeSection):
     nocopy: Literal[False] = False
 
@@ -156,6 +166,7 @@ class ComposeService(ComposeSection):
     build: Annotated[ComposeBuild, BeforeValidator(_short_build)] | None = None
     command: str | list[str] | None = None
     environment: ComposeMapping = Field(default_factory=dict)
+    env_file: Annotated[list[ComposeEnvFile], BeforeValidator(_env_files)] = Field(default_factory=list[ComposeEnvFile])
     mem_limit: Mebibytes | None = None
     cpus: Cpus | None = None
     deploy: ComposeDeploy = ComposeDeploy()
@@ -178,6 +189,7 @@ class ComposeService(ComposeSection):
 
 
 class ComposeAgentService(ComposeService):
+    hostname: Annotated[str, Field(pattern=r"^([A-Za-z0-9]([A-Za-z0-9.-]{0,61}[A-Za-z0-9])?)?$")] = ""
     working_dir: Annotated[str, Field(pattern="^/")] = ""
     user: Annotated[str, Field(coerce_numbers_to_str=True)] = ""
     pids_limit: Pids | None = None

@@ -18,6 +18,7 @@ from sandbox.tasks.container_files.compose_schema import (
 )
 from sandbox.tasks.container_files.compose_volumes import read_host_folders, read_shared_folders
 from sandbox.tasks.container_files.compose_yaml import scalar_text
+from sandbox.tasks.container_files.env_files import read_env_files
 from sandbox.tasks.container_files.host_folders import HostFolder, build_from, copy_host_folders
 from sandbox.tasks.file_tree import FileTree
 from sandbox.tasks.problems import TaskProblems
@@ -43,6 +44,7 @@ class ComposeFacts:
     shm_mb: int | None = None
     tmpfs: tuple[str, ...] = ()
     user: str = ""
+    hostname: str = ""
     folders: tuple[HostFolder, ...] = ()
     """The task's own files that the file mounts."""
     volumes: tuple[SharedFolder, ...] = ()
@@ -89,13 +91,12 @@ def read_agent_service(
             )
     if given.network_mode and accompanied:
         problems.add(f"{where}.network_mode: {given.network_mode!r}", "its services could not be reached")
-    _hostname(given, "", where, problems)
     limits = given.deploy.resources.limits
     build = _plan(given.build, where, problems)
     return ComposeFacts(
         "" if build else given.image,
         build,
-        _texts(given.environment, f"{where}.environment", problems),
+        _environment(given, tree, where, problems),
         given.working_dir,
         given.mem_limit or limits.memory,
         given.cpus or limits.cpus,
@@ -103,6 +104,7 @@ def read_agent_service(
         given.shm_size,
         tuple(given.tmpfs),
         given.user,
+        given.hostname,
         read_host_folders(given, tree, where, problems),
         read_shared_folders(given, shared, tree),
         given.network_mode == "none",
@@ -120,7 +122,7 @@ def read_side_service(
     shared: frozenset[str],
 ) -> list[TaskService]:
     """Read a service beside the agent's; none, with problems, if it cannot run."""
-    _hostname(given, name, where, problems)
+    _check_hostname(given, name, where, problems)
     build = None
     if plan := _plan(given.build, where, problems):
         build = read_build_context(folder, plan, (), problems)
@@ -138,7 +140,7 @@ def read_side_service(
             "" if build else given.image,
             build,
             tuple(_words(given.command, where, problems)),
-            _texts(given.environment, f"{where}.environment", problems),
+            _environment(given, folder, where, problems),
             _health(given.healthcheck),
             given.mem_limit or limits.memory or default.memory_mb,
             given.cpus or limits.cpus or default.cpus,
@@ -156,8 +158,8 @@ def _plan(given: ComposeBuild | None, where: str, problems: TaskProblems) -> Bui
     return BuildPlan(posixpath.normpath(given.context), posixpath.normpath(given.dockerfile), args, given.target)
 
 
-def _hostname(given: ComposeService, name: str, where: str, problems: TaskProblems) -> None:
-    if given.hostname and name and given.hostname != name:
+def _check_hostname(given: ComposeService, name: str, where: str, problems: TaskProblems) -> None:
+    if given.hostname and given.hostname != name:
         problems.add(f"{where}.hostname: {given.hostname!r}", "a service is reached under its own name")
 
 
@@ -178,6 +180,11 @@ def _health(given: ComposeHealthcheck) -> str:
     if test[0] == "CMD":
         return shlex.join(test[1:])
     return test[1] if test[0] == "CMD-SHELL" and len(test) > 1 else test[0]
+
+
+def _environment(given: ComposeService, tree: FileTree, where: str, problems: TaskProblems) -> dict[str, str]:
+    of_files = read_env_files(given.env_file, tree, where, problems)
+    return of_files | _texts(given.environment, f"{where}.environment", problems)
 
 
 def _texts(values: Mapping[str, object], where: str, problems: TaskProblems) -> dict[str, str]:

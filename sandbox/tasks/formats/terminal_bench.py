@@ -130,6 +130,7 @@ def _read(name: str, tree: FileTree, problems: TaskProblems) -> Task:
         grading=suggest_grading(run_tests, tests, instruction),
         env=composed.env,
         agent_user=composed.user,
+        container_user=composed.user,
         tests_user="root" if may_have_user and not in_agents_shell else composed.user,
         metadata=to_metadata(
             {k: v for k, v in (described.model_extra or {}).items() if _WRITTEN_IF_UNSAID.get(k) != v}
@@ -144,6 +145,7 @@ def _read(name: str, tree: FileTree, problems: TaskProblems) -> Task:
         tmpfs=composed.tmpfs,
         read_only=composed.read_only,
         volumes=composed.volumes,
+        hostname=composed.hostname,
     )
 
 

@@ -87,9 +87,13 @@ def services(draw: st.DrawFn, name: str, volumes: tuple[SharedFolder, ...]) -> T
     )
 
 
+def excludes(artifacts: tuple[str, ...]) -> st.SearchStrategy[dict[str, tuple[str, ...]]]:
+    return st.sampled_from([{}, dict.fromkeys(artifacts, ("*.log", "./a"))])
+
+
 @st.composite
 def task_steps(draw: st.DrawFn, name: str) -> TaskStep:
-    files = draw(trees)
+    files, artifacts = draw(trees), tuple(draw(st.lists(paths.map("/{}".format), max_size=2)))
     return TaskStep(
         name,
         draw(lines),
@@ -101,7 +105,8 @@ def task_steps(draw: st.DrawFn, name: str) -> TaskStep:
         tuple(draw(st.lists(texts, unique=True, max_size=3))),
         draw(texts),
         draw(trees),
-        tuple(draw(st.lists(paths.map("/{}".format), max_size=2))),
+        artifacts,
+        draw(excludes(artifacts)),
         draw(st.sampled_from([GradingLevel.LIVE, GradingLevel.ARTIFACTS, GradingLevel.SIBLING])),
         draw(variables),
         draw(st.sampled_from(["", "root", "bob", "1000:50"])),
@@ -130,6 +135,7 @@ def stepped_tasks(draw: st.DrawFn) -> Task:
         solution_files={},
         foils={},
         artifacts=(),
+        artifact_excludes={},
         test_env={},
     )
 
@@ -143,6 +149,7 @@ def tasks(draw: st.DrawFn) -> Task:
     image, build = draw(st.tuples(images, st.none()) | st.tuples(st.just(BASE_IMAGE), builds()))
     modes = st.sampled_from(NetworkMode)
     grading = draw(st.sampled_from(GradingLevel))
+    artifacts = tuple(draw(st.lists(paths.map("/{}".format), max_size=2)))
     reported_in = "/logs/verifier" if grading is GradingLevel.LIVE else ""
     return Task(
         id=draw(names),
@@ -167,13 +174,16 @@ def tasks(draw: st.DrawFn) -> Task:
         services=tuple(draw(services(name, volumes)) for name in beside),
         network=draw(st.builds(TaskNetwork, modes, modes, modes, st.lists(hosts, max_size=2).map(tuple))),
         grading=grading,
-        artifacts=tuple(draw(st.lists(paths.map("/{}".format), max_size=2))),
+        artifacts=artifacts,
+        artifact_excludes=draw(excludes(artifacts)),
         env=draw(variables),
         agent_env=draw(variables),
         test_env=draw(variables | st.just({"A": "${B:-c}"})),
         solution_env=draw(variables),
         agent_user=draw(st.sampled_from(["", "root", "bob", "1000:50"])),
         tests_user=draw(st.sampled_from(["", "0", "bob"])),
+        hostname=draw(st.sampled_from(["", "box"])),
+        container_user=draw(st.sampled_from(["", "bob"])),
         healthcheck=draw(st.none() | healthchecks),
         metadata=draw(metadata),
         workdir=draw(st.sampled_from(["", "/", "/app", "/work/a b"])),

@@ -2,9 +2,9 @@
 
 longshore adds two kinds of file, which other harnesses ignore: ``weights.json``, and ``foils/NAME.sh``
 (:attr:`sandbox.tasks.task.Task.foils`).
-The tests leave ``ctrf.json``, ``reward.json`` or ``reward.txt`` in ``/logs/verifier``.  The agent and the tests have a
-network only if ``allow_internet`` is true; the default is none.  If ``weights.json`` names tests, all of them are
-expected.  Fields that Harbor lacks are in ``longshore.yaml`` (:mod:`sandbox.tasks.formats.folders`).
+The tests leave ``ctrf.json``, ``reward.json`` or ``reward.txt`` in ``/logs/verifier``.  If ``weights.json`` names
+tests, all of them are expected.  Fields that Harbor lacks are in ``longshore.yaml``
+(:mod:`sandbox.tasks.formats.folders`).
 """
 
 from __future__ import annotations

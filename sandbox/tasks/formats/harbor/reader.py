@@ -16,6 +16,7 @@ from sandbox.tasks.expected_tests import find_expected_tests
 from sandbox.tasks.field_encoding import to_metadata
 from sandbox.tasks.file_tree import FileTree
 from sandbox.tasks.formats.folders import TaskEnvironment, read_environment
+from sandbox.tasks.formats.harbor.artifacts import read_artifacts
 from sandbox.tasks.formats.harbor.network import read_network
 from sandbox.tasks.formats.harbor.schema import (
     AGENT_SERVICE,
@@ -72,7 +73,8 @@ def read_task(name: str, tree: FileTree, problems: TaskProblems) -> Task:
     network, health = read_network(described, problems), environment.healthcheck
     own = read_tests_environment(described, tree, problems)
     instruction = problems.read_text(tree, "instruction.md", "" if steps else "the agent needs it").strip()
-    level = suggest_grading(run_tests, tests, instruction)
+    level, separate = suggest_grading(run_tests, tests, instruction), is_graded_separately(verifier)
+    artifacts = read_artifacts(described.artifacts, separate=separate)
     task = Task(
         id=name,
         instruction=instruction or "unreadable",
@@ -91,8 +93,9 @@ def read_task(name: str, tree: FileTree, problems: TaskProblems) -> Task:
         build=start.build,
         services=composed.services,
         network=composed.network(network),
-        grading=GradingLevel.ARTIFACTS if is_graded_separately(verifier) else level,
-        artifacts=tuple(each.source for each in described.artifacts),
+        grading=GradingLevel.ARTIFACTS if separate else level,
+        artifacts=artifacts.paths,
+        artifact_excludes=artifacts.excludes,
         tests_environment=own,
         env=env | composed.env,
         agent_env=agent_env,
@@ -100,6 +103,7 @@ def read_task(name: str, tree: FileTree, problems: TaskProblems) -> Task:
         solution_env=solution_env,
         agent_user=described.agent.user or composed.user,
         tests_user=verifier.user or composed.user,
+        container_user=composed.user,
         healthcheck=health and read_healthcheck(health),
         metadata=_metadata(described),
         workdir=environment.workdir or composed.workdir or start.workdir,
@@ -114,6 +118,7 @@ def read_task(name: str, tree: FileTree, problems: TaskProblems) -> Task:
         tmpfs=composed.tmpfs,
         read_only=composed.read_only,
         volumes=composed.volumes,
+        hostname=composed.hostname,
     )
     return with_steps(task, described, tree, problems) if steps else task
 
@@ -124,7 +129,7 @@ def _read_environment(
     """Return what the compose file says, and from what the agent starts."""
     variables = _VARIABLES | {"CPUS": f"{environment.cpus:g}", "MEMORY": f"{memory_mb}M"}
     composed = read_compose_file(folder, (COMPOSE_FILE,), AGENT_SERVICE, variables, problems, is_merged=True)
-    image, plan = environment.docker_image or composed.image, composed.build
+    image, plan = environment.docker_image or composed.image, None if environment.docker_image else composed.build
     if plan is None and not image and "Dockerfile" in folder.files:
         plan = BuildPlan()
     return composed, read_environment(folder, plan, image, (COMPOSE_FILE,), problems, folders=composed.folders)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sandbox.tasks.file_tree import TreeFile, as_tree_files
+from sandbox.tasks.formats.harbor.artifacts import write_artifacts
 from sandbox.tasks.formats.harbor.schema import STEPS_FOLDER
 from sandbox.tasks.formats.harbor.values import write_healthcheck, write_variables
 from sandbox.tasks.task import GradingLevel, Task, TaskStep
@@ -68,7 +69,7 @@ def _table(step: TaskStep, *, separate: bool) -> dict[str, Any]:
     if step.min_rewards:
         table["min_reward"] = step.min_rewards
     if step.artifacts:
-        table["artifacts"] = list(step.artifacts)
+        table["artifacts"] = write_artifacts(step.artifacts, step.artifact_excludes)
     if step.healthcheck:
         table["healthcheck"] = write_healthcheck(step.healthcheck)
     return table

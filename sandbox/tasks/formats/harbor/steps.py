@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from sandbox.tasks.expected_tests import find_expected_tests
 from sandbox.tasks.file_tree import FileTree
+from sandbox.tasks.formats.harbor.artifacts import read_artifacts
 from sandbox.tasks.formats.harbor.schema import STEPS_FOLDER, HarborStep, HarborTask
 from sandbox.tasks.formats.harbor.support import is_step_graded_separately
 from sandbox.tasks.formats.harbor.values import read_healthcheck, resolve_variables
@@ -34,6 +35,7 @@ def with_steps(task: Task, described: HarborTask, tree: FileTree, problems: Task
         solution="",
         solution_files={},
         artifacts=(),
+        artifact_excludes={},
         grading=GradingLevel.SAME,
         test_env={},
     )
@@ -53,6 +55,7 @@ def _read_step(
         level = suggest_grading(run_tests, tests, instruction)
     else:
         level = GradingLevel.LIVE
+    artifacts = read_artifacts([*described.artifacts, *given.artifacts], separate=separate)
     solution, solution_files = _read_solution(task, folder, tree, problems)
     return TaskStep(
         name=given.name,
@@ -65,7 +68,8 @@ def _read_step(
         expected_tests=find_expected_tests(run_tests, tests),
         solution=solution,
         solution_files=solution_files,
-        artifacts=(*task.artifacts, *(each.source for each in given.artifacts)),
+        artifacts=artifacts.paths,
+        artifact_excludes=artifacts.excludes,
         grading=level,
         test_env=task.test_env | resolve_variables(f"{where}.verifier.env", given.verifier.env, problems),
         agent_user=given.agent.user or task.agent_user,

@@ -43,19 +43,17 @@ def check_support(described: HarborTask, tree: FileTree, problems: TaskProblems)
 def _unsupported(described: HarborTask, tree: FileTree) -> Iterator[tuple[str, str]]:
     yield from _unsupported_environment(described.environment)
     yield from _unsupported_verifier(described.verifier, tree)
-    yield from _unsupported_artifacts(described.artifacts, separate=is_graded_separately(described.verifier))
+    yield from _unsupported_artifacts(described.artifacts)
     for step in described.steps:
         yield from _unsupported_step(described, step, tree)
 
 
-def _unsupported_artifacts(artifacts: list[HarborArtifact], *, separate: bool) -> Iterator[tuple[str, str]]:
+def _unsupported_artifacts(artifacts: list[HarborArtifact]) -> Iterator[tuple[str, str]]:
     for each in artifacts:
         if not each.source.startswith("/"):
             yield f"artifacts: {each.source!r}", "it must be an absolute path"
         if each.service not in {None, AGENT_SERVICE}:
             yield f"artifacts: {each.source} of the service {each.service}", "only files of the agent's container count"
-        if each.exclude and separate:
-            yield f"artifacts: {each.source} excludes files", "the tests get all of it"
 
 
 def _unsupported_step(described: HarborTask, step: HarborStep, tree: FileTree) -> Iterator[tuple[str, str]]:
@@ -72,7 +70,7 @@ def _unsupported_step(described: HarborTask, step: HarborStep, tree: FileTree) -
             yield f"{tests}/{name}", "the tests of all steps have one image: put it into tests/"
     if network_of_step(described, step) != network_of_step(described, HarborStep(name=step.name)):
         yield f"{where}: the network of agent or verifier", "one container has the network of all steps"
-    yield from _unsupported_artifacts([*described.artifacts, *step.artifacts], separate=separate)
+    yield from _unsupported_artifacts(step.artifacts)
 
 
 def _unused_files(described: HarborTask, tree: FileTree) -> Iterator[str]:

@@ -14,6 +14,7 @@ from sandbox.tasks.container_files.compose_writer import build_section, shared_f
 from sandbox.tasks.field_encoding import from_metadata
 from sandbox.tasks.file_tree import TreeFile, as_tree_files
 from sandbox.tasks.formats.folders import write_environment
+from sandbox.tasks.formats.harbor.artifacts import write_artifacts
 from sandbox.tasks.formats.harbor.network import MODES
 from sandbox.tasks.formats.harbor.schema import (
     AGENT_SERVICE,
@@ -87,7 +88,7 @@ def _tables(task: Task) -> dict[str, Any]:
         verifier["environment"] = {"docker_image": own.image, **write_variables(own.env)}
     tables: dict[str, Any] = {"version": "1.0"}
     if task.artifacts:
-        tables["artifacts"] = list(task.artifacts)
+        tables["artifacts"] = write_artifacts(task.artifacts, task.artifact_excludes)
     tables |= {
         "metadata": metadata,
         "verifier": verifier,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import subprocess
 import tarfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -30,8 +32,9 @@ def packed(folder: Path, *members: File, mode: int = 0o644) -> Path:
     return path
 
 
-def cleaned(folder: Path, *members: File, mode: int = 0o644) -> dict[str, str]:
-    sanitize_tar(packed(folder, *members, mode=mode), folder / "sound.tar", "app", "app", never)
+def cleaned(folder: Path, *members: File, mode: int = 0o644, excludes: Sequence[str] = ()) -> dict[str, str]:
+    raw, sound = packed(folder, *members, mode=mode), folder / "sound.tar"
+    sanitize_tar(raw, sound, "app", "app", never, excludes=excludes)
     found: dict[str, str] = {}
     with tarfile.open(folder / "sound.tar") as tar:
         for each in tar:
@@ -142,3 +145,37 @@ def test_a_cancelled_copy_stops_early(tmp_path):
     answers = iter([False, False, True])
     with pytest.raises(ArtifactCopyCancelledError):
         sanitize_tar(packed(tmp_path, *folders(9)), tmp_path / "sound.tar", "app", "app", lambda: next(answers))
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "*.log",
+        "skip",
+        "skip/",
+        "./skip",
+        "keep/*",
+        "*/b.log",
+        r"\*.log",
+        "c.t?t",
+        "*",
+        "a*",
+        "./*",
+        "s*c.txt",
+        "./b.log",
+    ],
+)
+def test_patterns_exclude_what_gnu_tar_excludes(tmp_path: Path, pattern: str):
+    """Harbor gives them to it."""
+    folders, files = ("keep", "skip"), ("a.txt", "a.log", "keep/b.log", "skip/c.txt", "*.log")
+    for path in folders:
+        (tmp_path / "app" / path).mkdir(parents=True)
+    for path in files:
+        (tmp_path / "app" / path).touch()
+    command = ["tar", "cf", tmp_path / "theirs.tar", f"--exclude={pattern}", "-C", tmp_path / "app", "."]
+    subprocess.run(command, check=True)
+    with tarfile.open(tmp_path / "theirs.tar") as tar:
+        theirs = {each.removeprefix("./") for each in tar.getnames()} - {"."}
+    members = [("app", DIR, ""), *((f"app/{path}", DIR, "") for path in folders)]
+    ours = cleaned(tmp_path, *members, *((f"app/{path}", REG, "") for path in files), excludes=[pattern])
+    assert {each.removeprefix("app/") for each in ours} - {"app"} == theirs

@@ -247,7 +247,7 @@ async def test_a_cancelled_grading_stops_packing(monkeypatch, tmp_path):
     """Otherwise its thread keeps the process alive while it packs the agent's folders."""
     begun, ended = Event(), Event()
 
-    def endless(source: Path, target: Path, top: str, name: str, unwanted: Callable[[], bool]) -> None:
+    def endless(source: Path, target: Path, top: str, name: str, unwanted: Callable[[], bool], **_: object) -> None:
         begun.set()
         while not unwanted():
             pass

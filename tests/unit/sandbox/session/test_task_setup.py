@@ -26,8 +26,11 @@ class FakeNewSandbox:
         self.done.append(f"{command} {timeout_s:g}")
         return CommandResult("said", 0, self._codes.pop(0), False, 1.0, False)
 
-    async def become_agent(self, task: Task) -> None:
-        self.done.append(f"become {task.agent_user}")
+    async def start_image(self, task: Task) -> None:
+        self.done.append("start the image")
+
+    async def become_agent(self) -> None:
+        self.done.append("become the agent")
 
 
 @pytest.fixture(autouse=True)
@@ -44,11 +47,12 @@ def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 async def test_files_are_written_before_the_script_and_the_script_runs_before_the_health_check(
     slept: list[float],
 ) -> None:
-    task = Task("a", "", files={"/a": b""}, setup="make", reports=("/logs/verifier/reward.txt",), agent_user="bob")
+    task = Task("a", "", files={"/a": b""}, setup="make", reports=("/logs/verifier/reward.txt",))
     sandbox = FakeNewSandbox(0, 1, 0)
     await set_up_task(sandbox, _checked(task), 7)
     folders = ["777 /logs/agent/", "777 /logs/artifacts/", "777 /logs/verifier/"]
-    assert sandbox.done == [*folders, "644 /a", "(eval make) 7", "become bob", *["(eval 'curl a') 3"] * 2]
+    checks = ["(eval 'curl a') 3"] * 2
+    assert sandbox.done == [*folders, "644 /a", "(eval make) 7", "start the image", *checks, "become the agent"]
     assert slept == [2]
 
 

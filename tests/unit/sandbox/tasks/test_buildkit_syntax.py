@@ -104,18 +104,18 @@ def test_a_here_document_may_name_the_platform() -> None:
     [
         ("COPY --chmod=750 a /a", {"a": 0o750}),
         ("COPY --chmod=0444 --chown=1:1 a d /x/", {"a": 0o444, "d/e": 0o444}),
-        ("COPY --link --chmod=700 . /x/", {"Dockerfile": 0o700, "a": 0o700, "d/e": 0o700, "x.sh": 0o700}),
+        ("COPY --link --chmod=700 . /x/", {"Dockerfile": 0o700, "a": 0o700, "d": 0o700, "d/e": 0o700, "x.sh": 0o700}),
         ("ADD --chmod=600 *.sh /x/", {"x.sh": 0o600}),
         ("COPY --chmod=755 <<EOF /run.sh\n#!/bin/sh\nEOF", {"EOF": 0o755}),
         ("COPY --link a /a", {}),
     ],
 )
-def test_files_are_copied_with_the_mode_that_is_named(copy: str, modes: dict[str, int]) -> None:
+def test_files_and_folders_are_copied_with_the_mode_that_is_named(copy: str, modes: dict[str, int]) -> None:
     made = classic(f"FROM b\n{copy}\n")
     assert "--chmod" not in (text := made.build.files["Dockerfile"].decode())
     assert "--link" not in text
     assert {path.split("/", 2)[2]: mode for path, mode in made.modes.items()} == modes
-    assert all(path in made.build.files for path in made.modes)
+    assert all(path in made.build.files or path.endswith("/d") for path in made.modes)
 
 
 def test_files_of_another_stage_get_their_mode_after_the_copy() -> None:

@@ -99,7 +99,7 @@ def test_agent_and_tests_have_users_of_their_own(tmp_path: Path) -> None:
 def test_the_compose_files_user_is_that_of_both(tmp_path: Path) -> None:
     compose = "services:\n  main:\n    build: .\n    user: 1000:50\n"
     task = load(tmp_path, '[verifier]\nuser = "root"', **{"environment__docker-compose.yaml": compose}).require_task()
-    assert (task.agent_user, task.tests_user) == ("1000:50", "root")
+    assert (task.agent_user, task.tests_user, task.container_user) == ("1000:50", "root", "1000:50")
 
 
 def test_the_compose_files_build_may_have_no_network(tmp_path: Path) -> None:
@@ -111,7 +111,28 @@ def test_the_compose_files_build_may_have_no_network(tmp_path: Path) -> None:
 def test_artifacts_may_be_tables(tmp_path: Path) -> None:
     toml = 'artifacts = ["/a", {source = "/b", destination = "b.txt"}]\n[verifier]\nenvironment_mode = "separate"'
     task = read(tmp_path, toml)
-    assert (task.artifacts, task.grading) == (("/a", "/b"), GradingLevel.ARTIFACTS)
+    assert (task.artifacts, task.grading) == (("/logs/artifacts", "/a", "/b"), GradingLevel.ARTIFACTS)
+
+
+@pytest.mark.parametrize(
+    ("artifacts", "paths", "excludes"),
+    [
+        ("[]", ("/logs/artifacts",), {}),
+        ('["/a//b/./c/"]', ("/logs/artifacts", "/a/b/c"), {}),
+        ('[{source = "/a", exclude = ["*.o", "b"]}]', ("/logs/artifacts", "/a"), {"/a": ("*.o", "b")}),
+        (
+            '["/b", {source = "/logs/artifacts/", exclude = ["x"]}]',
+            ("/b", "/logs/artifacts"),
+            {"/logs/artifacts": ("x",)},
+        ),
+        ('["/a", {source = "/a/", exclude = ["x"]}]', ("/logs/artifacts", "/a"), {}),
+    ],
+)
+def test_tests_of_their_own_get_what_is_published_and_what_is_named_without_what_is_excluded(
+    tmp_path: Path, artifacts: str, paths: tuple[str, ...], excludes: dict[str, tuple[str, ...]]
+) -> None:
+    task = read(tmp_path, f'artifacts = {artifacts}\n[verifier]\nenvironment_mode = "separate"')
+    assert (task.artifacts, task.artifact_excludes) == (paths, excludes)
 
 
 @pytest.mark.parametrize(
@@ -137,7 +158,6 @@ def test_artifacts_may_be_tables(tmp_path: Path) -> None:
         ('[verifier]\nenvironment_mode = "shared"\n[verifier.environment]\ncpus = 1', "contradicts"),
         ('artifacts = ["out.csv"]', "artifacts: 'out.csv'"),
         ('artifacts = [{source = "/a", service = "db"}]', "of the service db"),
-        ('artifacts = [{source = "/a", exclude = ["*.o"]}]\n[verifier]\nenvironment_mode = "separate"', "excludes"),
     ],
 )
 def test_an_unsupported_key_makes_the_task_unusable_and_is_named(tmp_path: Path, toml: str, what: str) -> None:
@@ -270,3 +290,45 @@ services:
         "services.db.ports",
         "services.debug",
     ]
+
+
+def test_the_compose_files_host_name_is_that_of_the_container(tmp_path: Path) -> None:
+    compose = "services:\n  main:\n    hostname: box\n"
+    task = load(tmp_path, "", **{"environment__docker-compose.yaml": compose}).require_task()
+    assert task.hostname == "box"
+
+
+def test_a_named_image_comes_before_the_compose_files_build(tmp_path: Path) -> None:
+    compose = "services:\n  main:\n    build: .\n"
+    toml = '[environment]\ndocker_image = "made:1"'
+    task = load(tmp_path, toml, **{"environment__docker-compose.yaml": compose}).require_task()
+    assert (task.image, task.build) == ("made:1", None)
+
+
+@pytest.mark.parametrize(
+    ("key", "files", "env"),
+    [
+        (
+            "a.env",
+            {"a.env": "# a\n\nexport A=1 # one\nB: 'x $y'\nC=\"a b\"\nD=\n"},
+            {"A": "1", "B": "x $y", "C": "a b", "D": ""},
+        ),
+        ("[./a.env, b/c.env]", {"a.env": "A=1\nB=1", "b/c.env": "B=2"}, {"A": "1", "B": "2"}),
+        ("[{path: a.env, required: false}]", {}, {}),
+    ],
+)
+def test_variables_may_be_in_files(tmp_path: Path, key: str, files: dict[str, str], env: dict[str, str]) -> None:
+    compose = f"services:\n  main:\n    env_file: {key}\n    environment: {{E: here}}\n"
+    inside = {f"environment/{path}": text for path, text in files.items()}
+    task = load(tmp_path, "", **{"environment/docker-compose.yaml": compose, **inside}).require_task()
+    assert task.env == {**env, "E": "here"}
+
+
+@pytest.mark.parametrize(
+    ("line", "what"), [("A=$B", "a.env:2"), ("A", "a.env:2"), ('A="b', "a.env:2"), (None, "is missing")]
+)
+def test_a_file_of_variables_that_cannot_be_read_is_named(tmp_path: Path, line: str | None, what: str) -> None:
+    given = {} if line is None else {"environment/a.env": f"A=1\n{line}\n"}
+    compose = "services:\n  main:\n    env_file: a.env\n"
+    loaded = load(tmp_path, "", **{"environment/docker-compose.yaml": compose, **given})
+    assert [what in str(each) for each in loaded.problems] == [True]

@@ -104,7 +104,7 @@ def test_tests_may_have_a_container_of_their_own_in_some_steps(tmp_path: Path) -
     one, two = read(tmp_path, toml).in_steps
     assert (one.grading, one.artifacts, one.tests_environment) == (
         GradingLevel.ARTIFACTS,
-        ("/srv/a", "/srv/b"),
+        ("/logs/artifacts", "/srv/a", "/srv/b"),
         TestsEnvironment("debian"),
     )
     assert (two.grading, two.tests_environment) == (GradingLevel.SAME, None)

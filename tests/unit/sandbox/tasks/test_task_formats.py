@@ -267,7 +267,7 @@ def test_newer_harbor_keys_are_read(tmp_path: Path):
     )
     task = load_task_folder(HARBOR, folder(tmp_path, HARBOR_FILES | {"task.toml": text})).require_task()
     assert (task.image, task.build, task.memory_mb, task.env) == ("python:3.13", None, 512, {"A": "b"})
-    assert (task.grading, task.artifacts) == (GradingLevel.ARTIFACTS, ("/work/out.csv",))
+    assert (task.grading, task.artifacts) == (GradingLevel.ARTIFACTS, ("/logs/artifacts", "/work/out.csv"))
     assert task.network == TaskNetwork(agent=NetworkMode.FULL, verify=NetworkMode.FULL)
     assert task.metadata == {"harbor.source": "somewhere"}
 
