@@ -107,7 +107,8 @@ def _check_ready(config: RunConfig) -> None:
     """Raise UserError for problems that can be found before anything starts, also of the cluster to join."""
     if remark := describe_urls_source(config.sandbox, os.environ):
         error_console().print(f"remark: {remark}")
-    run_preflight_checks(config)
+    for warning in run_preflight_checks(config):
+        error_console().print(f"warning: {warning.check}: {warning}")
     os.environ.update(resolve_ray_environment(config.cluster.address, os.environ))
 
 

@@ -21,6 +21,7 @@ from launch.doctor.check_runner import make_host_check
 from launch.doctor.disk_limit import check_disk_limit, read_disk_bound
 from launch.doctor.engine_holes import find_holes
 from launch.doctor.finding import CheckName, Finding, failed, finding_from_error, ok, warning
+from launch.doctor.network_filter import check_network_filter
 from launch.doctor.requirements import HostRequirements
 from protocol.errors import UserError
 from sandbox.browser.installation import is_browser_installed
@@ -29,6 +30,7 @@ from sandbox.docker.daemon import call_engine_api, has_image
 from sandbox.docker.network.private_networks import NETWORK_PREFIX, SUBNET_RANGE
 from sandbox.docker.retry import Json
 from sandbox.host_record import HostSettings, current_host
+from sandbox.networking.networks import has_bridge
 from sandbox.pool.disk_bound import DiskBound
 
 _REQUEST_TIMEOUT_S = 5.0
@@ -79,6 +81,8 @@ class DockerEngineFacts:
     cgroup: str = ""
     ahead_s: float = 0.0
     """Seconds that the engine's clock is ahead of this machine's."""
+    has_bridge: bool = False
+    """Whether the engine forwards packets of containers to the outside by itself."""
     pools: int = _DEFAULT_POOLS
     """Number of networks that fit into the engine's address pools."""
     subnets: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -125,6 +129,7 @@ def read_docker_engine_facts(requirements: HostRequirements) -> DockerEngineFact
         limits={name: bool(info.get(key)) for name, key in _LIMITS.items()},
         cgroup=f"v{info.get('CgroupVersion', '?')}, driver {info.get('CgroupDriver', '?')}",
         ahead_s=_ahead_s(str(info.get("SystemTime", ""))),
+        has_bridge=has_bridge(str(network["Name"]) for network in networks),
         pools=_capacity(info.get("DefaultAddressPools") or ()),
         subnets=_subnets(networks),
         routes=_routes(Path("/proc/net/route")) if DockerAddress.parse(host.docker_url).socket else (),
@@ -204,6 +209,7 @@ def check_docker_engine(facts: DockerEngineFacts, requirements: HostRequirements
         *_docker(facts, requirements),
         *_holes(facts),
         *check_disk_limit(facts.url, facts.disk_bound),
+        *check_network_filter(facts.url, requirements.network, has_bridge=facts.has_bridge),
         *_harness_access(facts, requirements),
         *_cgroup(facts),
         *_address_pools(facts),
@@ -376,7 +382,7 @@ def _check_all(facts: DockerEngineFacts, requirements: HostRequirements) -> list
 
 
 DOCKER_ENGINE_CHECK = make_host_check(
-    (CheckName.DOCKER, CheckName.DISK, CheckName.CGROUP, CheckName.ADDRESS_POOLS),
+    (CheckName.DOCKER, CheckName.DISK, CheckName.NETWORK, CheckName.CGROUP, CheckName.ADDRESS_POOLS),
     read_docker_engine_facts,
     _check_all,
     deadline_s=_DEADLINE_S,

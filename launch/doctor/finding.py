@@ -16,6 +16,7 @@ class CheckName(StrEnum):
     CGROUP = "cgroup"
     ADDRESS_POOLS = "address pools"
     DISK = "disk"
+    NETWORK = "network"
     INODES = "inodes"
     FILE_SYSTEM = "file system"
     SHM = "/dev/shm"  # noqa: S108  a name for people

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from actors.agents.settings import ToolsetKind
 from launch.config import RunConfig, SftConfig
+from sandbox.tasks.network_policy import DEFAULT_NETWORK_POLICY, NetworkPolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,8 @@ class HostRequirements:
     """Configuration key of ``folder``."""
     docker: bool = True
     """Whether sandboxes are containers on this machine."""
+    network: NetworkPolicy = DEFAULT_NETWORK_POLICY
+    """Network of agents and tests."""
     image: str = ""
     """Image of tasks without one of their own; empty for the base image."""
     harness: bool = False
@@ -61,6 +64,7 @@ def host_requirements(config: RunConfig) -> HostRequirements:
         reserve_mb=config.run.disk_reserve_mb,
         ports=(("monitor.port", monitor), ("buffer.port", config.buffer.port), ("metrics.port", metrics)),
         docker=config.sandbox.uses_worker_pools and not joins,
+        network=config.sandbox.network,
         image=config.sandbox.image,
         harness=bool(config.agent.harness) and config.sandbox.uses_worker_pools and not joins,
         published_harness=_published_harness(config),
@@ -81,6 +85,7 @@ def node_host_requirements(config: RunConfig) -> HostRequirements:
         reserve_mb=config.run.disk_reserve_mb,
         folder_key="cluster.scratch_dir",
         docker=config.sandbox.uses_worker_pools,
+        network=config.sandbox.network,
         image=config.sandbox.image,
         harness=bool(config.agent.harness) and config.sandbox.uses_worker_pools,
         published_harness=_published_harness(config),

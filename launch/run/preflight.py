@@ -24,6 +24,7 @@ from launch.data.demo.model import CONTEXT_TOKENS
 from launch.data.preparation import require_model_files
 from launch.data.sft_examples import check_sources
 from launch.data.task_split import load_usable_tasks
+from launch.doctor.finding import Finding
 from launch.doctor.host_checks import require_host
 from launch.doctor.requirements import host_requirements
 from launch.exporters.exporter_registry import check_exporters
@@ -33,11 +34,12 @@ from protocol.errors import UserError
 from sandbox.tasks.formats.generated.generator import training_families
 
 
-def run_preflight_checks(config: RunConfig) -> None:
-    """Raise UserError for the first problem that would stop the run of ``config``."""
+def run_preflight_checks(config: RunConfig) -> list[Finding]:
+    """Return the warnings about this machine.  Raises UserError for the first problem that would stop the run of
+    ``config``."""
     for check in list_recipe_checks(config):
         check()
-    require_host(host_requirements(config))
+    return require_host(host_requirements(config))
 
 
 def list_recipe_checks(config: RunConfig) -> tuple[Callable[[], object], ...]:

@@ -37,6 +37,11 @@ _TABLES = ("HostsPath", "ResolvConfPath")
 _TABLE_BYTES = 1 << 20
 
 
+def has_bridge(networks: Iterable[str]) -> bool:
+    """Return whether an engine with these networks forwards packets from a bridge to the outside."""
+    return not {"bridge", "podman"}.isdisjoint(networks)
+
+
 class NetworkTamperedError(DockerEngineError):
     """A program in the sandbox wrote a file that keeps its container off a network."""
 
@@ -68,7 +73,7 @@ class SandboxNetworks:
         """List the engine's networks and open them. Raises DockerEngineError."""
 
         async def call() -> bool:
-            return any(each["Name"] in ("bridge", "podman") for each in await engine.docker.networks.list())
+            return has_bridge(each["Name"] for each in await engine.docker.networks.list())
 
         return cls(
             engine, proxy, build_host, has_bridge=await call_with_retries("list the networks", call, BUSY_STATUSES)

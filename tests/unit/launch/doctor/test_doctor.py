@@ -17,11 +17,12 @@ from pathlib import Path
 import pytest
 
 from launch.config import load_recipe
-from launch.doctor import clock, docker_engine, gpu, limits, ports, storage, versions
+from launch.doctor import clock, docker_engine, docker_exec, gpu, host_checks, limits, ports, storage, versions
 from launch.doctor.__main__ import make_recipe_check
 from launch.doctor.check_runner import HostCheck, make_host_check, run_checks
 from launch.doctor.docker_engine import DockerEngineFacts, EngineAnswer
-from launch.doctor.finding import CheckName, Finding, FindingLevel, finding_from_error, require_no_failure
+from launch.doctor.docker_exec import ExecFacts
+from launch.doctor.finding import CheckName, Finding, FindingLevel, finding_from_error, ok, require_no_failure
 from launch.doctor.gpu import GpuFacts, GpuInfo, TorchFacts
 from launch.doctor.host_checks import HOST_CHECKS, require_host
 from launch.doctor.limits import LimitFacts
@@ -32,6 +33,8 @@ from launch.doctor.versions import VersionFacts
 from protocol.cli.exit_codes import EXIT_FAILED, EXIT_USER
 from protocol.errors import UserError
 from sandbox.pool.disk_bound import DiskBound
+from sandbox.tasks.network_policy import NetworkPolicy
+from tests.support.commands import call_command
 
 REQUIREMENTS = HostRequirements(folder=Path("/runs"), reserve_mb=512, containers=16)
 CUDA = replace(REQUIREMENTS, gpu_keys=("learner.device", "engine.device"), gpus=2)
@@ -67,6 +70,8 @@ def judged(what: object, requirements: HostRequirements = REQUIREMENTS) -> list[
     match what:
         case DockerEngineFacts():
             return [*docker_engine.check_docker_engine(what, requirements), *docker_engine.check_engine_clock(what)]
+        case ExecFacts():
+            return [*docker_exec.check_exec(what, requirements)]
         case FolderFacts():
             return storage.check_folder(what, requirements)
         case ShmFacts():
@@ -90,6 +95,9 @@ def judged(what: object, requirements: HostRequirements = REQUIREMENTS) -> list[
         (ENGINE, REQUIREMENTS),
         (DockerEngineFacts(), replace(REQUIREMENTS, docker=False)),
         (ENGINE, HARNESS),
+        *((ENGINE, replace(REQUIREMENTS, network=policy)) for policy in NetworkPolicy),
+        (replace(ENGINE, has_bridge=True), REQUIREMENTS),
+        (replace(ENGINE, has_bridge=True), replace(REQUIREMENTS, network=NetworkPolicy.PROXY)),
         (replace(ENGINE, root=False), REQUIREMENTS),
         (
             replace(ENGINE, subnets={"longshore-1": "10.213.4.0/28"}, routes=("10.213.4.0/28", "10.0.0.0/24")),
@@ -137,6 +145,15 @@ W, F = FindingLevel.WARNING, FindingLevel.FAILED
             "run `up`",
         ),
         (replace(ENGINE, disk_bound=DiskBound.FILE_SIZE), REQUIREMENTS, W, "disk", "NOT ENFORCED", "pquota"),
+        *(
+            (
+                replace(ENGINE, has_bridge=True),
+                replace(REQUIREMENTS, network=policy),
+                *(W, "network", f"sandbox.network = {policy} gives to agents, is not filtered", "DOCKER-USER"),
+            )
+            for policy in (NetworkPolicy.FULL, NetworkPolicy.TASK)
+        ),
+        (ExecFacts("unix:///e.sock", leaves_container=True), REQUIREMENTS, F, "docker", "in the root of", "pivot_root"),
         (
             replace(ENGINE, components=({"Name": "runc", "Version": "1.1.11"},)),
             REQUIREMENTS,
@@ -473,6 +490,27 @@ def test_a_port_in_use_is_refused_by_its_key(tmp_path: Path) -> None:
         )
         with pytest.raises(UserError, match=rf"port {port} is in use .*--set buffer\.port=PORT"):
             require_host(requirements)
+
+
+def test_a_runs_start_tells_the_warnings_of_its_machine(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    late = Finding(CheckName.CLOCK, FindingLevel.WARNING, "late", "mend it")
+
+    def find(requirements: HostRequirements) -> list[Finding]:
+        assert requirements
+        return [ok(CheckName.SHM, "fine"), late]
+
+    check = HostCheck((CheckName.CLOCK,), find, 60.0, "x", quick=True)
+    monkeypatch.setattr(host_checks, "HOST_CHECKS", (check,))
+    assert require_host(REQUIREMENTS) == [late]
+
+    def stop(*_: object) -> dict[str, str]:
+        raise UserError("far enough")
+
+    monkeypatch.setattr("launch.cluster.resolve_ray_environment", stop)
+    done = call_command(capfd, "launch.cluster", "demo")
+    assert done.stderr.splitlines()[-2:] == ["warning: clock: late: mend it", "error: far enough"]
 
 
 def test_a_warning_does_not_stop_a_run() -> None:
