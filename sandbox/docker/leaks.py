@@ -7,10 +7,11 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 
+from sandbox.docker import owner
 from sandbox.docker.engine import DockerEngine
 from sandbox.docker.files import committed_images, shared_volumes
 from sandbox.docker.inventory import DockerInventory
-from sandbox.docker.labels import POOL_LABEL
+from sandbox.docker.labels import OWNER_LABEL, POOL_LABEL
 from sandbox.docker.network import private_networks
 
 _POLL_S = 0.3
@@ -35,6 +36,18 @@ async def inventory_of_strangers(engine: DockerEngine) -> DockerInventory:
     """List what no pool of longshore made, the volumes of its containers included.  Raises DockerEngineError."""
     found = await inventory_where(engine, lambda labels: POOL_LABEL not in labels)
     return replace(found, volumes=await engine.volumes_of(found.containers))
+
+
+async def inventory_of_others(engine: DockerEngine) -> DockerInventory:
+    """List what strangers own and what belongs to a living process other than this one.  Raises DockerEngineError."""
+    this = owner.owner_of_this_process()
+
+    def is_of_another(labels: Mapping[str, str]) -> bool:
+        of = labels.get(OWNER_LABEL, this)
+        return POOL_LABEL not in labels or (of != this and not owner.is_proved_dead(of))
+
+    found = await inventory_where(engine, is_of_another)
+    return replace(found, volumes=found.volumes | await engine.volumes_of(found.containers))
 
 
 async def wait_for_leaks(

@@ -20,7 +20,7 @@ from typing import Any
 from protocol.errors import LongshoreError, UserError, iterate_leaf_errors
 from sandbox.docker.engine import DockerEngine
 from sandbox.docker.labels import POOL_LABEL
-from sandbox.docker.leaks import inventory_of_strangers, wait_for_leaks
+from sandbox.docker.leaks import inventory_of_others, inventory_of_strangers, wait_for_leaks
 from sandbox.host_record import SandboxHost
 from sandbox.stress import floor, phases
 from sandbox.stress.checked_session import CheckedSession
@@ -57,8 +57,8 @@ async def run_stress(options: StressOptions, host: SandboxHost, report: StressRe
         finally:
             report.phase = "looking for leaks"
             report.steal = steal.share()
-            strangers = partial(inventory_of_strangers, engine)
-            finding = wait_for_leaks(engine, before, count_reserved=own and own.count, list_others=strangers)
+            others = partial(inventory_of_others if own is None else inventory_of_strangers, engine)
+            finding = wait_for_leaks(engine, before, count_reserved=own and own.count, list_others=others)
             report.add_leaks(await asyncio.shield(finding))
     report.phase = "interrupted" if report.interrupted else "done"
 

@@ -8,11 +8,12 @@ import os
 import pytest
 
 from launch.run.docker_leaks import find_leaks, take_inventory
+from sandbox.docker import owner
 from sandbox.docker.container_spec import ContainerSpec
 from sandbox.docker.engine import DockerEngine
 from sandbox.docker.files import shared_volumes
 from sandbox.docker.labels import OWNER_LABEL, POOL_LABEL, RUN_LABEL
-from sandbox.docker.leaks import inventory_of_strangers, wait_for_leaks
+from sandbox.docker.leaks import inventory_of_others, inventory_of_strangers, wait_for_leaks
 from sandbox.host_record import SandboxHost
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
@@ -36,6 +37,8 @@ async def test_only_what_carries_a_runs_label_counts_and_its_removal_is_told(doc
         }
         for name, labels in volumes.items():
             await engine.docker.volumes.create({"Name": name, "Labels": labels})
+        of_the_living = await create({POOL_LABEL: run_id, OWNER_LABEL: owner.owner_of_process(os.getppid())})
+        of_the_dead = await create({POOL_LABEL: run_id, OWNER_LABEL: owner.owner_of_this_process() + "0"})
         try:
             leaks = await find_leaks(before, run_id, patience_s=0)
             assert leaks.of_run.volumes == {f"{run_id}-volume-of-the-run"}
@@ -49,11 +52,14 @@ async def test_only_what_carries_a_runs_label_counts_and_its_removal_is_told(doc
             )
             assert stranger not in of_pools.containers
             assert {own, another} <= of_pools.containers
+            others = await inventory_of_others(engine)
+            assert {stranger, of_the_living} <= others.containers
+            assert not {own, another, of_the_dead} & others.containers
             removal = await asyncio.create_subprocess_exec("sh", "-c", leaks.removal, stdout=asyncio.subprocess.DEVNULL)
             assert await removal.wait() == 0
             assert not (await find_leaks(before, run_id)).of_run
         finally:
-            for container in (stranger, own, another):
+            for container in (stranger, own, another, of_the_living, of_the_dead):
                 await engine.remove(container)
             for name in volumes:
                 await shared_volumes.remove_volume(engine, name)
