@@ -1,4 +1,4 @@
-"""Checks the addresses that an agent wants to open.  Pure."""
+"""Checks the addresses that an agent wants to open, and says why one did not answer.  Pure."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from sandbox.browser.errors import BrowserActionError
 
 BLANK = "about:blank"
 _SCHEMES = {"http", "https"}
+_NO_TUNNEL = "net::ERR_TUNNEL_CONNECTION_FAILED"
 
 
 def read_address(given: str) -> str:
@@ -32,3 +33,10 @@ def read_address(given: str) -> str:
     if not host or any(each.isspace() for each in text):
         raise BrowserActionError(f"{given!r} is not an address: give one such as http://example.org/page")
     return text
+
+
+def explain_error(error: str) -> str:
+    """Return Chromium's word for why a page did not answer, with what it means behind a sandbox's proxy."""
+    if error != _NO_TUNNEL:
+        return error
+    return f"the proxy does not allow this host, or it cannot be reached ({error})"

@@ -23,6 +23,7 @@ from sandbox.browser.errors import BrowserActionError
 from sandbox.browser.launch_command import LOG_NAME, launch_command
 from sandbox.browser.observation import BrowserObservation, PageView, format_text_part, format_view
 from sandbox.browser.tab import LOAD_S, BrowserTab
+from sandbox.docker.network.proxy_address import PROXY_SAYS
 from sandbox.errors import SandboxStartError, SandboxVanished
 from sandbox.session.sandbox_session import SandboxSession
 from sandbox.session.slots import NoFreeSlotError
@@ -32,6 +33,8 @@ START_S = 120.0
 _LOOKS, _PAUSE_S = 8, 0.25
 """Times that a page is looked at until it is there, and seconds between two."""
 _LOG_CHARS = 300
+_REFUSED = f'text "{PROXY_SAYS}'
+"""How the line begins that shows a page which the sandbox's proxy refused."""
 _READ_FOOT_CHARS = 100
 """Characters that are left for the last line of a part of a page's text."""
 TabAction = Callable[[BrowserTab, PageOutline], Awaitable[str]]
@@ -184,6 +187,8 @@ class SandboxBrowser:
             raise SandboxStartError(f"the task's page {url} does not answer: {error}")
         observation = await self.observe(budget)
         tab.load_s, status = LOAD_S, tab.state.status
+        if refusal := next((line for line in self._outline.lines if line.startswith(_REFUSED)), ""):
+            raise SandboxStartError(f"the task's page {url} is refused: {refusal.removeprefix('text ')}")
         if status >= 500:
             raise SandboxStartError(f"the task's page {url} answers with HTTP status {status}")
         return observation

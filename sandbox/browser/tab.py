@@ -12,6 +12,7 @@ import msgspec
 
 from sandbox.browser import page_scripts
 from sandbox.browser.accessibility import AccessibleTree, PageOutline, outline_page, quote
+from sandbox.browser.addresses import explain_error
 from sandbox.browser.clickable_nodes import CURSOR, PageSnapshot, find_clickable
 from sandbox.browser.devtools import ANSWER_S, DevTools, DevToolsCallError, DevToolsTimeoutError, read_answer
 from sandbox.browser.errors import BrowserActionError
@@ -149,7 +150,7 @@ class BrowserTab:
             return f"no answer within {self.load_s:g} s"
         if answer.error_text == "net::ERR_ABORTED":  # no page follows; after any other error Chromium shows its own
             self.state.is_loading = False
-        return answer.error_text
+        return explain_error(answer.error_text)
 
     async def go_back(self) -> bool:
         """Begin to load the page before this one; return False if there is none."""

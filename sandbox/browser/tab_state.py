@@ -7,6 +7,7 @@ import asyncio
 import msgspec
 
 from sandbox.browser.accessibility import quote
+from sandbox.browser.addresses import explain_error
 from sandbox.browser.devtools import DevToolsEvent
 
 _ENDLESS = {"EventSource", "WebSocket", "Ping", "Media", "Manifest", "Preflight", "Other"}
@@ -92,7 +93,7 @@ class TabState:
             case "Network.loadingFailed":
                 self._requests.discard(event.request_id)
                 if event.type == "Document" and not event.canceled:
-                    self.error = event.error_text
+                    self.error = explain_error(event.error_text)
             case "Page.javascriptDialogOpening":
                 self._tell_dialog(event)
             case "Inspector.targetCrashed":

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import h11
 from yarl import URL
 
+from sandbox.docker.network.proxy_address import PROXY_SAYS
 from sandbox.egress_proxy import index_links
 from sandbox.egress_proxy.cached_file import FetchFailedError, ResponseHead
 from sandbox.egress_proxy.rules import AllowList
@@ -106,7 +107,7 @@ class _Connection:
         """Send a reply of the proxy itself, and then end the connection."""
         if self._http.our_state is not h11.SEND_RESPONSE and self._http.our_state is not h11.IDLE:
             raise UpstreamError(text)
-        body = f"longshore egress proxy: {text}\n".encode()
+        body = f"{PROXY_SAYS}{text}\n".encode()
         headers = [("Content-Length", str(len(body))), ("Content-Type", "text/plain"), ("Connection", "close")]
         await self._send(h11.Response(status_code=status, headers=headers))
         await self._send(h11.Data(data=body))

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from torch.distributed.checkpoint import filesystem as torch_files
+
 from learner.checkpoint.plain_pickles import METADATA_FILE, read_metadata
 
 CLASSES = "torch.distributed.checkpoint.metadata"

@@ -6,7 +6,7 @@ import shlex
 
 import pytest
 
-from sandbox.browser.addresses import read_address
+from sandbox.browser.addresses import explain_error, read_address
 from sandbox.browser.errors import BrowserActionError
 from sandbox.browser.keyboard import key_event
 from sandbox.browser.launch_command import launch_command
@@ -66,3 +66,8 @@ def test_chromium_has_no_port_and_asks_nobody() -> None:
     assert "--remote-debugging-pipe" in words
     assert not any(word.startswith("--remote-debugging-port") for word in words)
     assert {"--disable-background-networking", "--disable-component-update", "--no-pings"} <= {*words}
+
+
+def test_what_the_proxy_refuses_is_named_beside_chromiums_word() -> None:
+    assert explain_error("net::ERR_TUNNEL_CONNECTION_FAILED").startswith("the proxy does not allow this host, or ")
+    assert explain_error("net::ERR_CONNECTION_REFUSED") == "net::ERR_CONNECTION_REFUSED"
