@@ -8,7 +8,6 @@ are ``base64:`` and their base64.
 from __future__ import annotations
 
 import base64
-import binascii
 import dataclasses
 import difflib
 import json
@@ -52,8 +51,8 @@ def apply_fields(task: Task, given: object, problems: TaskProblems, where: str) 
             values[key] = _ADAPTERS[key].validate_python(_decode_bytes(key, value))
         except ValidationError as error:
             problems.add_validation_error(where, error, at=key)
-        except binascii.Error as error:
-            problems.add(f"{where}: {key}", f"not base64: {error}")
+        except ValueError as error:
+            problems.add(f"{where}: {key}", f"neither text nor base64: {error}")
     return dataclasses.replace(task, **values)
 
 

@@ -60,7 +60,7 @@ def read_build_context(
     named = tuple(copied_sources(parsed))
     if folder == ".":
         inside = without_private(inside, parsed, private)
-    kept = _not_ignored(inside, problems.read_text(inside, _IGNORE), {name, _IGNORE})
+    kept = _not_ignored(inside, {name, _IGNORE}, problems)
     for link in sorted(kept.irregular):
         problems.add(
             f"{posixpath.normpath(posixpath.join(folder, link))} is not a regular file",
@@ -101,12 +101,15 @@ def _found(source: str, tree: FileTree) -> bool:
     return source == "." or any(copies_path(source, path) for path in (*tree.files, *tree.irregular))
 
 
-def _not_ignored(tree: FileTree, rules: str, always: set[str]) -> FileTree:
-    patterns = [
-        (not rule.startswith("!"), _pattern(rule.removeprefix("!").strip()))
-        for rule in map(str.strip, rules.splitlines())
-        if rule and not rule.startswith("#")
-    ]
+def _not_ignored(tree: FileTree, always: set[str], problems: TaskProblems) -> FileTree:
+    """Leave out what ``.dockerignore`` says, except for the paths in ``always``."""
+    patterns: list[tuple[bool, re.Pattern[str]]] = []
+    for rule in map(str.strip, problems.read_text(tree, _IGNORE).splitlines()):
+        if rule and not rule.startswith("#"):
+            try:
+                patterns.append((not rule.startswith("!"), _pattern(rule.removeprefix("!").strip())))
+            except re.error as error:
+                problems.add(f"{_IGNORE}: {rule!r} is not a pattern", str(error))
 
     def kept(path: str) -> bool:
         if path in always:
@@ -131,4 +134,5 @@ def _pattern(rule: str) -> re.Pattern[str]:
 
 
 def _literal(part: str) -> str:
-    return part if part.startswith("[") else re.escape(part)
+    """Return the expression of a part without stars; within brackets only ``^``, ``-`` and a backslash have a meaning."""
+    return re.sub(r"(?<!^)[\[&~|]|(?<=-)-", r"\\\g<0>", part) if part.startswith("[") else re.escape(part)

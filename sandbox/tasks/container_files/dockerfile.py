@@ -86,6 +86,8 @@ def read_statements(text: str) -> Iterator[DockerfileStatement]:
             continue
         while continues.search(line):
             line = continues.sub("", line) + _next_line(lines)
+        if not line.strip():
+            continue
         name, *rests = line.split(maxsplit=1)
         instruction = DockerfileInstruction(name.upper(), rests[0].rstrip() if rests else "")
         has_heredocs = instruction.name in {"RUN", "COPY", "ADD"}

@@ -119,7 +119,7 @@ def _read(row: JsonRow, problems: TaskProblems) -> Task:
     truth: object = given.reward_model.ground_truth
     cases = parse_cases(truth, str((given.extra_info or {}).get("entry_point", "")))
     answer = "" if cases else _answer(given, truth)
-    if not cases and not answer and EXTRA_FIELDS_KEY not in row:
+    if not cases and not answer and not row.get(EXTRA_FIELDS_KEY):
         problems.add(f"{_TRUTH} holds no tests", _TESTS)
     rest = {key: value for key, value in row.items() if key not in {"prompt", EXTRA_FIELDS_KEY}}
     if row["prompt"] != user_prompt(prompt):

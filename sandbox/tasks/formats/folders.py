@@ -69,7 +69,7 @@ def load_task_folder(form: FolderFormat, folder: Path) -> LoadedTask:
     task = None
     with problems.collecting_errors():
         if (folder / form.marker).is_file():
-            task = _read(form, _task_id(folder.name), read_tree(folder), problems)
+            task = read_task_tree(form, _task_id(folder.name), read_tree(folder), problems)
         else:
             problems.add(f"{form.marker} is missing", "it describes the task")
     return problems.loaded(task)
@@ -80,7 +80,8 @@ def _task_id(folder: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", folder)
 
 
-def _read(form: FolderFormat, name: str, tree: FileTree, problems: TaskProblems) -> Task:
+def read_task_tree(form: FolderFormat, name: str, tree: FileTree, problems: TaskProblems) -> Task:
+    """Read the task ``name`` from the content of its folder; what is wrong with it is added to ``problems``."""
     task = form.read(name, tree, problems)
     if EXTRA_FIELDS_FILE in tree.files:
         try:
@@ -104,7 +105,7 @@ def encode_task_folder(form: FolderFormat, task: Task) -> dict[str, TreeFile]:
     if rest:
         files[EXTRA_FIELDS_FILE] = TreeFile(dump_yaml(rest))
     problems = TaskProblems(Path(task.id))
-    read_back = _read(form, task.id, FileTree(files), problems)
+    read_back = read_task_tree(form, task.id, FileTree(files), problems)
     if problems.found:
         raise problems.found[0]
     if read_back != task:

@@ -30,6 +30,9 @@ EXTRA_FIELDS_KEY = "longshore"
 TASK_FOLDERS = "tasks"
 """Folder, next to the file of rows, of the folders that rows point at."""
 
+_SHOWN = 100
+"""Maximum characters of a path that cannot be one that are shown."""
+
 JsonRow = dict[str, object]
 
 
@@ -157,7 +160,12 @@ def load_pointed_task(root: Path, where: object, problems: TaskProblems) -> Load
         problems.add(f"{where!r} is not a path below {root}", "a row points at a folder of its data set")
         return problems.loaded(None)
     folder = root / inside
-    if not folder.is_dir():
+    try:
+        is_folder = folder.is_dir()
+    except OSError as error:
+        problems.add(f"{inside[:_SHOWN]!r} is no folder", f"the row points at it: {error.strerror}")
+        return problems.loaded(None)
+    if not is_folder:
         problems.add(f"{folder} is missing", "the row points at it: set --root, or put the task there")
         return problems.loaded(None)
     return load_any_task_folder(folder)

@@ -110,7 +110,7 @@ def _read(row: JsonRow, problems: TaskProblems) -> Task:
 def _write(task: Task) -> JsonRow:
     family, _, rest = task.id.partition("-")
     split, _, seed = rest.partition("-")
-    if family in FAMILIES and split in set(TaskSplit) and seed.isdecimal():
+    if family in FAMILIES and split in set(TaskSplit) and seed.removeprefix("-").isdecimal():
         row: JsonRow = {"family": family, "seed": int(seed), "split": split}
         if make_task(family, int(seed), TaskSplit(split)) == task:
             return row

@@ -96,7 +96,7 @@ class _Row(BaseModel):
 def _read(row: JsonRow, problems: TaskProblems) -> Task:
     own = {key: value for key, value in row.items() if key != EXTRA_FIELDS_KEY}
     plain = Task(_task_id(own.get("task_id", "")), f"{own.get('question', '')}")
-    if EXTRA_FIELDS_KEY in row and not any(own.get(key) for key in ("answer", "answers", "state")):
+    if row.get(EXTRA_FIELDS_KEY) and not any(own.get(key) for key in ("answer", "answers", "state")):
         return plain  # of another format: its other fields say how it is graded
     if not own.get("start_url"):
         problems.add("the row has no start_url", "it is the page on which the agent begins: http://… or https://…")
