@@ -33,7 +33,7 @@ def find_expected_tests(run_tests: str, tests: Mapping[str, bytes]) -> tuple[str
         tree = ast.parse(tests[_FILE])
         _require_plain_tests(tree)
         names = tuple(_names(tree.body))
-    except (SyntaxError, ValueError, RecursionError, LookupError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError, LookupError):
         return ()
     return names if len(set(names)) == len(names) else ()
 

@@ -36,9 +36,12 @@ _READERS = frozenset(("open", "Path", "exists", "isdir"))
 def read_python(source: str) -> LiveFindings:
     """Read a Python file; nothing is found in one that is not valid Python."""
     try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError):
+        return _read_tree(ast.parse(source))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last two: it is nested too deeply
         return LiveFindings()
+
+
+def _read_tree(tree: ast.AST) -> LiveFindings:
     texts = _Texts(tree)
     calls = [each for each in ast.walk(tree) if isinstance(each, ast.Call)]
     return LiveFindings(

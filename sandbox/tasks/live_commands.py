@@ -17,6 +17,8 @@ CLIENTS = (
 """Programs that speak to a server, if their arguments name one."""
 VIEWERS = ("ps", "pgrep", "pidof", "ss", "netstat", "lsof", "fuser", "systemctl", "service", "tmux", "screen", "kill")
 """Programs that show what runs."""
+MOST_CHARS = 1 << 16
+"""Maximum characters of a script that are read: patterns take time by more than its length."""
 _NAME, _REST = r"(?<![\w./-])", r"[^\n;|&]*"
 PROCESS_PATH = re.compile(r"/proc/(?:\$[\w{(]|\{\}|\*|\[[0-9]|[0-9]+/|net/tcp)[^\s;|&\"']*")
 """Matches a path in ``/proc`` of a process that the text does not name, or of open ports."""
@@ -32,9 +34,9 @@ _LOOKS = re.compile(
 _STARTS = re.compile(
     r"(?<=\s)&(?![&>\d])|(?<![&>|<])&(?=\s*(?:$|[\n;)}\"']))|\bnohup\s|\bsetsid\s|\bsupervisord\b|--daemon\b|\bdaemonize\b"
     r"|\b(?:service\s+\S+|systemctl|/etc/init\.d/\S+)\s+(?:re)?start\b|\bpg_ctl\s|\bflask\s+run\b|\bnpm\s+(?:run\s+)?start\b"
-    r"|(?:^|[;&|(]\s*|\bsudo\s+)(?:\S*/)?(?:nginx|sshd|redis-server|mongod|mysqld\w*|postgres|httpd|gunicorn|uvicorn|vsftpd|"
+    r"|(?:^|[;&|(]\s*|\bsudo\s+)(?:[^\s;&|(]*/)?(?:nginx|sshd|redis-server|mongod|mysqld\w*|postgres|httpd|gunicorn|uvicorn|vsftpd|"
     r"dnsmasq)(?=\s|$)(?!\s+-[tTvVs]\b)|\bpython3?\s+-m\s+http\.server\b"
-    r"|(?:^|[;&|(]\s*)(?:(?:bash|sh|python3?|node|ruby|perl)\s+(?:-\S+\s+)*)?(?:\S*/)?[\w.-]*(?:start|serve|daemon)[\w-]*"
+    r"|(?:^|[;&|(]\s*)(?:(?:bash|sh|python3?|node|ruby|perl)\s+(?:-\S+\s+)*)?(?:[^\s;&|(]*/)?[\w.-]*(?:start|serve|daemon)[\w-]*"
     r"\.(?:sh|py|js|rb|pl)\b",
     re.MULTILINE,
 )
@@ -53,8 +55,8 @@ class LiveFindings(NamedTuple):
 
 def read_commands(script: str) -> LiveFindings:
     """Read a shell script or a command. Variables that it sets are replaced."""
-    text = re.sub(r"\\\n\s*", " ", script)
+    text = re.sub(r"\\\n\s*", " ", script[:MOST_CHARS])
     text = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
     values = dict(_ASSIGNED.findall(text))
-    text = _VARIABLE.sub(lambda found: values.get(found[1] or found[2], found[0]), text)
+    text = _VARIABLE.sub(lambda found: values.get(found[1] or found[2], found[0]), text)[:MOST_CHARS]
     return LiveFindings(tuple(found[0] for found in _LOOKS.finditer(text)), bool(_STARTS.search(text)))

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from sandbox.tasks.live_calls import read_python
-from sandbox.tasks.live_commands import LiveFindings, read_commands
+from sandbox.tasks.live_commands import MOST_CHARS, LiveFindings, read_commands
 from sandbox.tasks.task import GradingLevel
 
 TEST_SCRIPT = "the test script"
@@ -26,8 +26,9 @@ _LEFT_RUNNING = re.compile(
 
 
 _EMBEDDED_PYTHON = re.compile(
-    r"\bpython[\d.]*\s(?:[^\n;|&]*\s)?-c\s*(?P<quote>['\"])(?P<code>.*?)(?<!\\)(?P=quote)"
-    r"|\bpython[\d.]*\b[^\n]*<<-?\s*(?P<mark>['\"]?)(?P<end>\w+)(?P=mark)[^\n]*\n(?P<document>.*?)\n\s*(?P=end)\b",
+    r"\bpython[\d.]*\s(?:[^\n;|&]{0,400}\s)?-c\s*(?P<quote>['\"])(?P<code>.*?)(?<!\\)(?P=quote)"
+    r"|\bpython[\d.]*\b[^\n]{0,400}<<-?[ \t]*(?P<mark>['\"]?)(?P<end>\w+)(?P=mark)[^\n]{0,400}\n"
+    r"(?P<document>.{0,20000}?)\n[ \t]*(?P=end)\b",
     re.DOTALL,
 )
 """Python code in a shell script: an argument of ``-c``, or a here-document."""
@@ -66,6 +67,7 @@ def _read_script(script: str) -> LiveFindings:
     """Read a script of a shell, with the Python in it, or of Python."""
     if re.match(r"#!.*\bpython", script):
         return read_python(script)
+    script = script[:MOST_CHARS]
     parts = [read_commands(script)]
     parts += [read_python(found["code"] or found["document"]) for found in _EMBEDDED_PYTHON.finditer(script)]
     return LiveFindings(tuple(look for part in parts for look in part.looks), any(part.starts for part in parts))
@@ -73,7 +75,7 @@ def _read_script(script: str) -> LiveFindings:
 
 def _imported(source: str) -> set[str]:
     """Return the modules that a Python file imports."""
-    return set(re.findall(r"^\s*(?:import|from)\s+(\w+)", source, re.MULTILINE))
+    return set(re.findall(r"^[ \t]*(?:import|from)\s+(\w+)", source, re.MULTILINE))
 
 
 def _shorten(text: str) -> str:

@@ -56,6 +56,8 @@ class TaskProblems:
             yield
         except TaskError as error:
             self.found.append(error)
+        except RecursionError:
+            self.add(what, "it is nested too deeply")
         except Exception as error:  # noqa: BLE001  the boundary: an error of one task does not affect the others
             self.add(what, f"{type(error).__name__}: {error}"[:_SHOWN])
 

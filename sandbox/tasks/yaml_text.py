@@ -6,6 +6,7 @@ content: libyaml itself crashes the process on a text that is nested too deeply.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
@@ -20,6 +21,9 @@ else:  # without libyaml, PyYAML has only the slow ones
     _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 _MAX_DEPTH = 100
+_MAX_NUMBER = 1000
+"""Maximum characters of a number: reading one takes time by the square of its length."""
+_NUMBER = re.compile(r"[-+]?[0-9.][0-9a-fA-F_.:xo+-]*")
 _MAX_GROWTH = 1 << 20
 """Maximum characters by which aliases may make a text longer."""
 
@@ -86,6 +90,8 @@ def _check(text: str) -> None:
                 sizes[ended.anchor] = ended.size
                 open_collections[-1].add_item(ended.size)
             case yaml.ScalarEvent():
+                if event.implicit[0] and len(event.value) > _MAX_NUMBER and _NUMBER.fullmatch(event.value):
+                    raise YamlError(f"line {event.start_mark.line + 1} has a number of more than {_MAX_NUMBER} digits")
                 if open_collections[-1].repeats_key(event.value, plain=event.implicit[0]):
                     raise YamlError(f"the key {event.value!r} is repeated in line {event.start_mark.line + 1}")
                 sizes[event.anchor] = 1 + len(event.value)

@@ -75,7 +75,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("targets", nargs="*", help="names; all by default")
     parser.add_argument("--seconds", type=int, default=300, help="of each target")
-    parser.add_argument("--findings", type=Path, default=Path(".longshore/fuzz/findings"), help="folder of what is found")
+    parser.add_argument(
+        "--findings", type=Path, default=Path(".longshore/fuzz/findings"), help="folder of what is found"
+    )
     parser.add_argument("--corpus", type=Path, default=Path(".longshore/fuzz/corpus"), help="folder of kept inputs")
     options = parser.parse_args()
     with atheris.instrument_imports(include=_ROOMS):

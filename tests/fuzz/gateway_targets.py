@@ -226,17 +226,23 @@ _ENDPOINT_REPLIES = [
             "usage": {"prompt_tokens": 3, "completion_tokens": 2},
         }
     ),
-    'data: {"type": "content_block_delta", "index": 0, "delta": {"text": "a", "partial_json": "{}"}}\n'
-    'data: {"type": "message_stop"}\n',
+    (
+        'data: {"type": "content_block_delta", "index": 0, "delta": {"text": "a", "partial_json": "{}"}}\n'
+        'data: {"type": "message_stop"}\n'
+    ),
     json.dumps({"content": [{"type": "tool_use", "name": "shell", "input": {"command": "ls"}}], "type": "message"}),
-    'data: {"type": "response.completed", "response": {"output": [{"type": "function_call", "name": "a", '
-    '"arguments": "{}"}, {"type": "message", "content": [{"text": "b"}]}], "usage": {"input_tokens": 1}}}\n',
+    (
+        'data: {"type": "response.completed", "response": {"output": [{"type": "function_call", "name": "a", '
+        '"arguments": "{}"}, {"type": "message", "content": [{"text": "b"}]}], "usage": {"input_tokens": 1}}}\n'
+    ),
 ]
 
 
 def _api(name: str, read: Callable[[bytes], ApiCall], replies: ModuleType, bodies: list[dict[str, Any]]) -> FuzzTarget:
     errors = anthropic_replies if replies is anthropic_replies else openai_replies
-    return FuzzTarget(name, InputKind.JSON, partial(_complete, read, replies, errors), partial(_exchanges, bodies, _REPLIES))
+    return FuzzTarget(
+        name, InputKind.JSON, partial(_complete, read, replies, errors), partial(_exchanges, bodies, _REPLIES)
+    )
 
 
 TARGETS = [

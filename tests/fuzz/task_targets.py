@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import json
+import re
 import shutil
 import tempfile
 from dataclasses import replace
@@ -34,7 +35,6 @@ from sandbox.tasks.task import (
     SharedFolder,
     StepsReward,
     Task,
-    TaskError,
     TaskHealthcheck,
     TaskNetwork,
     TaskService,
@@ -46,15 +46,15 @@ from tests.support.tasks.bug_rows import bug_row, image_bug_row
 from tests.support.tasks.task_files import write_tasks
 
 _DATASETS = Path("sandbox/datasets")
-_UNEXPECTED = "cannot be read"
-"""What a loader says of an error that it does not know."""
+_UNEXPECTED = re.compile(r"\w*([Ee]rror|Exception): ")
+"""Begins the reason of a problem whose error the loader does not know."""
 _NAME = "task-1"
 
 
 def _check(loaded: LoadedTask) -> None:
     """Raise for a problem that names no reason that a user could understand."""
     for problem in loaded.problems:
-        if problem.what == _UNEXPECTED:
+        if _UNEXPECTED.match(problem.why):
             raise FuzzFindingError(f"{problem.what}: {problem.why}")
         str(problem).encode()
 
@@ -62,10 +62,9 @@ def _check(loaded: LoadedTask) -> None:
 def _folder(form: FolderFormat, data: bytes) -> None:
     files = {path: file for path, file in split_folder(data).items() if not path_problem(path)}
     problems = TaskProblems(Path(_NAME))
-    try:
+    task = None
+    with problems.collecting_errors():
         task = read_task_tree(form, _NAME, FileTree(files), problems)
-    except TaskError:
-        return
     loaded = problems.loaded(task)
     _check(loaded)
     if loaded.task is not None:
@@ -81,10 +80,9 @@ def _row(form: RowFormat, data: bytes) -> None:
     if not isinstance(row, dict):
         return
     problems = TaskProblems(Path("rows.jsonl:1"))
-    try:
+    task = None
+    with problems.collecting_errors():
         task = read_row(form, row, problems)
-    except TaskError:
-        return
     loaded = problems.loaded(task)
     _check(loaded)
     if loaded.task is not None:
@@ -146,7 +144,18 @@ def _full_task() -> Task:
     build = ImageBuild({"Dockerfile": b"FROM a\nCOPY x /x\nRUN <<A\nmake\nA\n", "x": b"x"}, args={"B": "c"}, target="")
     shared = SharedFolder("kept", "/kept")
     service = TaskService(
-        *("db", "postgres:16", None, ("postgres", "-c", "a=b"), {"PASSWORD": "x"}, "pg_isready", 512, 0.5, 64, ("/run",)),
+        *(
+            "db",
+            "postgres:16",
+            None,
+            ("postgres", "-c", "a=b"),
+            {"PASSWORD": "x"},
+            "pg_isready",
+            512,
+            0.5,
+            64,
+            ("/run",),
+        ),
         (shared,),
     )
     return Task(
@@ -220,7 +229,7 @@ def _folder_corpus(form: TaskFormat) -> list[bytes]:
 
 
 def _row_corpus(form: TaskFormat) -> list[bytes]:
-    return [orjson.dumps(row) for row in [*_OWN_ROWS.get(form, lambda: [])(), *_written_rows(form)]]
+    return [orjson.dumps(row) for row in [*_OWN_ROWS.get(form, list)(), *_written_rows(form)]]
 
 
 def _written_rows(form: TaskFormat) -> list[dict[str, Any]]:

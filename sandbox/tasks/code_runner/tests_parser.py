@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+from collections import Counter
 from collections.abc import Iterator
 
 from sandbox.tasks.code_runner.candidate_server import CANDIDATE_MODULE
@@ -54,13 +55,14 @@ def uncalled_tests(tree: ast.Module, entry: str) -> list[str]:
     These are ``test…()`` and, where ``entry`` names the candidate's function, ``check(candidate)``.
     """
     found: list[str] = []
-    for node in tree.body:
+    uses = [(node, used_names(ast.Module([node], []))) for node in tree.body]
+    users = Counter(name for _, names in uses for name in names)
+    for node, own in uses:
         if not isinstance(node, ast.FunctionDef) or node.decorator_list:
             continue
-        others = ast.Module([each for each in tree.body if each is not node], [])
         required = len(node.args.args) - len(node.args.defaults)
         is_test = node.name.startswith("test") and not required
-        if node.name not in used_names(others) and (is_test or (node.name == "check" and required == 1 and entry)):
+        if users[node.name] == (node.name in own) and (is_test or (node.name == "check" and required == 1 and entry)):
             found.append(node.name)
     return found
 

@@ -12,7 +12,7 @@ import io
 import posixpath
 import re
 import tarfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
@@ -49,13 +49,17 @@ def is_clear(arguments: str) -> bool:
     return not _UNCLEAR.search(arguments)
 
 
-def decide_sources(sources: Sequence[str], variables: Mapping[str, str], context: Mapping[str, bytes]) -> AddedSources:
-    """Return what the sources of an ADD are, here-documents as they are.  Raises UnsupportedSyntaxError."""
+def decide_sources(
+    sources: Sequence[str], variables: Mapping[str, str], has_archive: Callable[[], bool]
+) -> AddedSources:
+    """Return what the sources of an ADD are, here-documents as they are.  Raises UnsupportedSyntaxError.
+
+    ``has_archive``: whether there is a file in the context that ADD would unpack."""
     verb, paths, urls = "ADD", list[str](), list[str]()
     for source in sources:
         text = source if source.startswith("<<") else _decide(source, variables)
         if text is None:
-            if _has_archive(context.values()):
+            if has_archive():
                 why = "only the engine knows its variable, and ADD would unpack an archive: use COPY, or name the file"
                 raise UnsupportedSyntaxError(f"ADD {source}", why)
             verb, text = "COPY", source
@@ -82,7 +86,10 @@ def _decide(source: str, variables: Mapping[str, str]) -> str | None:
 
 def name_of_url(url: str, target: str) -> str:
     """Return the name of the file that ADD makes of a URL.  Raises UnsupportedSyntaxError."""
-    name = posixpath.basename(unquote(urlsplit(url).path))
+    try:
+        name = posixpath.basename(unquote(urlsplit(url).path))
+    except ValueError as error:
+        raise UnsupportedSyntaxError(f"ADD {url}", f"it is no URL: {error}") from error
     if name in {"", ".", ".."}:
         if target.endswith("/"):
             raise UnsupportedSyntaxError(f"ADD {url} {target}", "the URL names no file: write its path as the target")
@@ -92,5 +99,6 @@ def name_of_url(url: str, target: str) -> str:
     return name
 
 
-def _has_archive(contents: Iterable[bytes]) -> bool:
+def find_archive(contents: Iterable[bytes]) -> bool:
+    """Return whether ADD would unpack one of the files with these contents."""
     return any(content.startswith(_ZSTD) or tarfile.is_tarfile(io.BytesIO(content)) for content in contents)

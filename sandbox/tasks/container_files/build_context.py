@@ -7,7 +7,6 @@ Files of the harness (tests, solution, task files) are left out unless a COPY of
 from __future__ import annotations
 
 import posixpath
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +20,7 @@ from sandbox.tasks.container_files.dockerfile import (
     copies_path,
     parse_instructions,
 )
+from sandbox.tasks.container_files.ignored_paths import IgnoreRule, parse_ignore_rule
 from sandbox.tasks.file_tree import FileTree, is_within, read_tree
 from sandbox.tasks.problems import TaskProblems
 from sandbox.tasks.task import ImageBuild
@@ -103,36 +103,20 @@ def _found(source: str, tree: FileTree) -> bool:
 
 def _not_ignored(tree: FileTree, always: set[str], problems: TaskProblems) -> FileTree:
     """Leave out what ``.dockerignore`` says, except for the paths in ``always``."""
-    patterns: list[tuple[bool, re.Pattern[str]]] = []
-    for rule in map(str.strip, problems.read_text(tree, _IGNORE).splitlines()):
-        if rule and not rule.startswith("#"):
-            try:
-                patterns.append((not rule.startswith("!"), _pattern(rule.removeprefix("!").strip())))
-            except re.error as error:
-                problems.add(f"{_IGNORE}: {rule!r} is not a pattern", str(error))
+    rules: list[IgnoreRule] = []
+    for line in problems.read_text(tree, _IGNORE).splitlines():
+        try:
+            rules += [rule] if (rule := parse_ignore_rule(line)) else []
+        except ValueError as error:
+            problems.add(f"{_IGNORE}: {line.strip()!r} is not a pattern", str(error))
 
     def kept(path: str) -> bool:
         if path in always:
             return True
         ignored = False
-        parts = path.split("/")
-        parents = ["/".join(parts[: n + 1]) for n in range(len(parts))]
-        for ignore, pattern in patterns:  # the last rule that matches the path or a folder above it decides
-            if any(pattern.fullmatch(parent) for parent in parents):
-                ignored = ignore
+        for rule in rules:  # the last rule that matches the path or a folder above it decides
+            if rule.ignores is not ignored and rule.matches(path):
+                ignored = rule.ignores
         return not ignored
 
     return tree.filtered(kept)
-
-
-def _pattern(rule: str) -> re.Pattern[str]:
-    """Compile a ``.dockerignore`` pattern: ``*`` and ``?`` stop at ``/``, ``**`` is any number of folders."""
-    clean = posixpath.normpath(rule).lstrip("/")
-    parts = re.split(r"(\*\*/|\*\*|\*|\?|\[[^]]*\])", clean)
-    special = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
-    return re.compile("".join(special.get(part) or _literal(part) for part in parts))
-
-
-def _literal(part: str) -> str:
-    """Return the expression of a part without stars; within brackets only ``^``, ``-`` and a backslash have a meaning."""
-    return re.sub(r"(?<!^)[\[&~|]|(?<=-)-", r"\\\g<0>", part) if part.startswith("[") else re.escape(part)

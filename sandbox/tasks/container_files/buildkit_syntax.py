@@ -20,6 +20,7 @@ import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
@@ -28,6 +29,7 @@ from sandbox.tasks.container_files.add_sources import (
     AddedSources,
     UnsupportedSyntaxError,
     decide_sources,
+    find_archive,
     is_clear,
 )
 from sandbox.tasks.container_files.added_files import AddedFiles
@@ -133,6 +135,7 @@ class _Rewriter:
         self._stages: dict[str, _Stage] = {}
         self._before_first = self._now = _Stage(args=dict(self._platform))
         self.added = AddedFiles(build.files, fetched)
+        self._has_archive = cache(lambda: find_archive(build.files.values()))
         self.changed = False
 
     def rewrite(self, statement: DockerfileStatement) -> Sequence[str]:
@@ -237,7 +240,7 @@ class _Rewriter:
         target = words.pop()
         decided = AddedSources(name, tuple(words), ())
         if not clear:
-            decided = decide_sources(words, self._now.variables, self._build.files)
+            decided = decide_sources(words, self._now.variables, self._has_archive)
         sources, options = list(decided.paths), dict(flags)
         if "checksum" in options and (sources or not _CHECKSUM.fullmatch(options["checksum"])):
             raise UnsupportedSyntaxError(f"ADD --checksum={options['checksum']}", "it is not the SHA-256 of a URL")

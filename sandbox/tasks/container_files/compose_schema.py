@@ -29,6 +29,9 @@ from typing import Annotated, Any, Literal, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+_MOST_SERVICES, _MOST_VOLUMES = 100, 100
+"""Of a file and of a service; a task has far fewer services yet."""
+
 
 def _mapping(value: object) -> object:
     """Convert ``[A=b]`` to ``{A: b}``; a name alone has no value."""
@@ -184,7 +187,9 @@ class ComposeService(ComposeSection):
     hostname: str = ""
     shm_size: Mebibytes | None = None
     tmpfs: Annotated[list[TmpfsFolder], BeforeValidator(_as_list)] = Field(default_factory=list[str])
-    volumes: list[Annotated[ComposeVolume, BeforeValidator(_short_volume)]] = Field(default_factory=list[ComposeVolume])
+    volumes: list[Annotated[ComposeVolume, BeforeValidator(_short_volume)]] = Field(
+        default_factory=list[ComposeVolume], max_length=_MOST_VOLUMES
+    )
     networks: list[str] | dict[str, None] = Field(default_factory=list[str])
 
 
@@ -215,6 +220,6 @@ class ComposeNamedVolume(ComposeSection):
 class ComposeFile(ComposeSection):
     version: Ignored = None
     name: Ignored = None
-    services: dict[str, dict[str, Any]]
+    services: Annotated[dict[str, dict[str, Any]], Field(max_length=_MOST_SERVICES)]
     networks: dict[str, ComposeNetwork | None] = Field(default_factory=dict)
     volumes: dict[str, ComposeNamedVolume | None] = Field(default_factory=dict)

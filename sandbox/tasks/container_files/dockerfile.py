@@ -10,17 +10,19 @@ import fnmatch
 import posixpath
 import re
 import shlex
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from sandbox.tasks.container_files.unread_lines import UnreadLines
 from sandbox.tasks.container_files.variables import BrokenVariableError, expand_variables
 from sandbox.tasks.file_tree import is_within
 
 COPY_ROOTFS = "COPY rootfs/ /"
 COPY_SETUP = "COPY setup.sh /tmp/setup.sh"
 RUN_SETUP = "RUN sh /tmp/setup.sh"
+_MOST_CHARS = 65_535
+"""Maximum characters of a line, as in Docker's parser."""
 PORTABLE_BASE_IMAGE = "debian:bookworm-slim"
 """Image that other harnesses use in place of the pool's base image."""
 
@@ -77,15 +79,18 @@ def parse_instructions(text: str) -> list[DockerfileInstruction]:
 
 def read_statements(text: str) -> Iterator[DockerfileStatement]:
     """Yield the instructions with their here-documents; comments are left out.  Only a line feed ends a line."""
-    lines = deque(line.rstrip("\r") for line in text.removeprefix("\ufeff").split("\n"))
+    lines = UnreadLines(line.rstrip("\r") for line in text.removeprefix("\ufeff").split("\n"))
     escape = re.escape(escape_character(text))
     continues = re.compile(rf"(?<!{escape}){escape}[ \t]*$")
     while lines:
-        line = lines.popleft().lstrip()
+        line = lines.take().lstrip()
         if not line or line.startswith("#"):
             continue
-        while continues.search(line):
-            line = continues.sub("", line) + _next_line(lines)
+        parts = [line]
+        while lines and continues.search(parts[-1]):
+            parts[-1] = continues.sub("", parts[-1])
+            parts.append(_next_line(lines))
+        line = continues.sub("", "".join(parts))
         if not line.strip():
             continue
         name, *rests = line.split(maxsplit=1)
@@ -106,24 +111,22 @@ def escape_character(text: str) -> str:
     return "\\"
 
 
-def _next_line(lines: deque[str]) -> str:
+def _next_line(lines: UnreadLines) -> str:
     """Take lines up to the next one that is neither empty nor a comment, and return that."""
     while lines:
-        line = lines.popleft()
+        line = lines.take()
         if not re.match(r"\s*(?:#|$)", line):
             return line
     return ""
 
 
-def _take_heredocs(rest: str, lines: deque[str]) -> Iterator[Heredoc]:
-    """Remove the lines of each here-document that ``rest`` begins; one that never ends is ignored."""
+def _take_heredocs(rest: str, lines: UnreadLines) -> Iterator[Heredoc]:
+    """Take the lines of each here-document that ``rest`` begins; one that never ends is ignored."""
     for found in _QUOTED_OR_HEREDOC.finditer(rest):
-        kept = [line.lstrip("\t") if found["strip"] else line for line in lines] if found["end"] else []
-        if found["end"] in kept:
-            content = kept[: kept.index(found["end"])]
-            for _ in range(len(content) + 1):
-                lines.popleft()
-            yield Heredoc(found["end"], "".join(f"{line}\n" for line in content), not found["quote"])
+        if found["end"]:
+            content = lines.take_until(found["end"], without_tabs=bool(found["strip"]))
+            if content is not None:
+                yield Heredoc(found["end"], "".join(f"{line}\n" for line in content), not found["quote"])
 
 
 def parse_plain_dockerfile(text: str) -> PlainDockerfile | None:
@@ -206,7 +209,7 @@ def _image(parsed: Sequence[DockerfileInstruction], args: Mapping[str, str], tar
 def parse_environment(rest: str) -> dict[str, str]:
     """Return the variables of an ENV's arguments, with variables in their values not replaced."""
     try:
-        words = shlex.split(rest)
+        words = _split_words(rest)
     except ValueError:
         return {}
     if words and "=" not in words[0]:
@@ -214,10 +217,18 @@ def parse_environment(rest: str) -> dict[str, str]:
     return {key: value for key, _, value in (word.partition("=") for word in words)}
 
 
+def _split_words(rest: str) -> list[str]:
+    """Split the arguments of an ENV or ARG as a shell does.  Raises ValueError, also for what is longer than the lines
+    that an engine reads."""
+    if len(rest) > _MOST_CHARS:
+        raise ValueError(f"more than {_MOST_CHARS} characters")
+    return shlex.split(rest)
+
+
 def parse_arguments(rest: str) -> dict[str, str | None]:
     """Return the defaults of an ARG's arguments, with variables in them not replaced; None for one without."""
     try:
-        words = [word.partition("=") for word in shlex.split(rest)]
+        words = [word.partition("=") for word in _split_words(rest)]
     except ValueError:
         return {}
     return {key: value if equals else None for key, equals, value in words}

@@ -19,8 +19,11 @@ _TOKEN = re.compile(
 )
 
 
+_MAX_DEPTH = 50
+
+
 class BrokenVariableError(ValueError):
-    """A ``$`` does not begin a variable that Compose or Docker would accept."""
+    """A ``$`` does not begin a variable that Compose or Docker would accept, or variables are nested too deeply."""
 
 
 class Expansion(NamedTuple):
@@ -64,8 +67,10 @@ class _Expander:
     def __init__(self, variables: Mapping[str, str], empty_is_unset: bool) -> None:
         self._variables, self._empty_is_unset = variables, empty_is_unset
 
-    def expand(self, text: str, start: int, unknown: list[str]) -> tuple[str, int]:
+    def expand(self, text: str, start: int, unknown: list[str], depth: int = 0) -> tuple[str, int]:
         """Expand from ``start`` to the end, or to the closing brace; return that position too."""
+        if depth > _MAX_DEPTH:
+            raise BrokenVariableError
         expanded, at = "", start
         while at < len(text):
             token = _TOKEN.match(text, at)
@@ -75,7 +80,7 @@ class _Expander:
                 return expanded, at
             at = token.end()
             if token["name"]:
-                value, at = self._braced(text, token, unknown)
+                value, at = self._braced(text, token, unknown, depth)
                 expanded += value
             elif token["bare"]:
                 expanded += self._value_of(token["bare"], unknown)
@@ -85,9 +90,9 @@ class _Expander:
             raise BrokenVariableError
         return expanded, at
 
-    def _braced(self, text: str, token: re.Match[str], unknown: list[str]) -> tuple[str, int]:
+    def _braced(self, text: str, token: re.Match[str], unknown: list[str], depth: int) -> tuple[str, int]:
         key, sign, needed = token["name"], token["sign"], list[str]()
-        other, end = self.expand(text, token.end(), needed)
+        other, end = self.expand(text, token.end(), needed, depth + 1)
         if other and not sign:
             raise BrokenVariableError
         known = bool(self._variables.get(key)) if self._empty_is_unset and token["colon"] else key in self._variables

@@ -206,7 +206,7 @@ def _asserts(text: object, entry: str) -> bool:
         return any(
             isinstance(each, ast.Assert) for node in tree.body if _runs(node, reached) for each in ast.walk(node)
         )
-    except (SyntaxError, ValueError, RecursionError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from typing import Annotated, cast
 
@@ -49,6 +50,8 @@ _VARIABLES = {
     "ENV_ARTIFACTS_PATH": "/logs/artifacts",
 }
 
+_LONG_KEY = re.compile(r"(?<![\w.-])(?:[\w-]++[ \t]*+\.[ \t]*+){100}")
+"""A key that tomllib would take long to read: the time grows by the square of its parts."""
 _AGENT_S = 600.0
 """Time limit of the agent in seconds if the task has none."""
 _KEPT = ("task", "source")
@@ -142,8 +145,12 @@ def _files_beside(script: str, tree: FileTree, folder: str, problems: TaskProble
 
 
 def _toml(tree: FileTree, problems: TaskProblems) -> HarborTask:
+    text = problems.read_text(tree, "task.toml")
+    if _LONG_KEY.search(text):
+        problems.add("task.toml has a key of more than 100 parts", "Harbor has none that is longer than four")
+        text = ""
     try:
-        value = tomllib.loads(problems.read_text(tree, "task.toml"))
+        value = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         problems.add("task.toml is not readable TOML", str(error))
         value = {}

@@ -165,5 +165,5 @@ class HarborTask(HarborTable):
     environment: HarborEnvironment = HarborEnvironment()
     solution: HarborSolution = HarborSolution()
     artifacts: list[Artifact] = Field(default_factory=list[HarborArtifact])
-    steps: list[HarborStep] = Field(default_factory=list[HarborStep])
+    steps: list[HarborStep] = Field(default_factory=list[HarborStep], max_length=1000)
     multi_step_reward_strategy: StepsReward | None = None

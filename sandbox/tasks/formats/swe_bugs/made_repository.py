@@ -81,7 +81,7 @@ def _conftest(own: str) -> str:
     """Return the repository's conftest, which finds its modules in ``/app``.  Raises PatchError."""
     try:
         nodes = ast.parse(own).body
-    except (SyntaxError, ValueError) as error:
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise PatchError(f"original.gold_patch has a conftest.py that is not Python: {error}") from error
     futures = [node for node in nodes if isinstance(node, ast.ImportFrom) and node.module == "__future__"]
     lines = own.split("\n")
