@@ -61,8 +61,8 @@ def parse_ip_address(host: str) -> IpAddress | None:
     except ValueError:
         pass
     try:
-        return None if not text or text.split()[0] != text else ipaddress.IPv4Address(socket.inet_aton(text))
-    except (OSError, UnicodeError):
+        return None if text.split() != [text] else ipaddress.IPv4Address(socket.inet_aton(text))
+    except (OSError, ValueError):  # ValueError: a NUL byte, or what is not ASCII
         return None
 
 
