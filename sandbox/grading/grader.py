@@ -112,7 +112,7 @@ def max_grading_s(task: Task, timeout_s: float | None = None) -> float:
 
 
 def _decide_isolation(task: Task, *, verifier: bool = True, plain: bool = True) -> Isolation:
-    if task.tests_environment is not None:
+    if task.has_tests_image:
         return Isolation.IMAGE
     return decide_isolation(task.run_tests, task.tests, verifier=verifier, plain=plain)
 

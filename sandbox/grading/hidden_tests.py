@@ -23,7 +23,7 @@ def files_for_tests(task: Task, isolation: Isolation) -> dict[str, bytes]:
 
     pytest settings are added if the task has none, so that pytest does not look for them in the folders above.
     """
-    if task.tests_environment is not None:
+    if task.has_tests_image:
         return {}
     script, taken = task.run_tests.encode(), {path.partition("/")[0] for path in task.tests}
     files = {name: script for name in _USUAL_NAMES if name not in taken} | task.tests | {TEST_SCRIPT_NAME: script}
@@ -34,7 +34,7 @@ def files_for_tests(task: Task, isolation: Isolation) -> dict[str, bytes]:
 
 def script_path(task: Task) -> str:
     """Return the path of the script that is run."""
-    return f"{TESTS_DIR}/{TEST_SCRIPT_NAME if task.tests_environment is None else _OWN_SCRIPT_NAME}"
+    return f"{TESTS_DIR}/{_OWN_SCRIPT_NAME if task.has_tests_image else TEST_SCRIPT_NAME}"
 
 
 def folders_for_tests(task: Task) -> dict[str, int]:
@@ -42,7 +42,7 @@ def folders_for_tests(task: Task) -> dict[str, int]:
 
     Tests with an image of their own are in it already.
     """
-    tests = {TESTS_DIR: 0o700} if task.tests_environment is None else {}
+    tests = {} if task.has_tests_image else {TESTS_DIR: 0o700}
     verdicts = {_VERDICTS_DIR: 0o700} if mentions_path(task, _VERDICTS_DIR) else {}
     return {**tests, TEMPORARY_DIR: 0o1777, **verdicts}
 

@@ -60,6 +60,6 @@ def images_of(task: Task) -> Iterator[NeededImage]:
     """Yield the images that a task needs, without the base image of tasks that name none."""
     needed = [NeededImage(task.id, task)]
     needed += [NeededImage(f"{task.id}/{service.name}", service) for service in task.services]
-    if task.tests_environment is not None:
+    if task.tests_environment is not None and task.has_tests_image:
         needed.append(NeededImage(f"{task.id}/tests", task.tests_environment))
     yield from (each for each in needed if image_for(each.source))

@@ -196,7 +196,7 @@ class SandboxPool:
 
     async def _tests_image(self, task: Task, stack: AsyncExitStack) -> TestsImage | None:
         """Return the image of the tests if they have one of their own, present until ``stack`` ends."""
-        if task.tests_environment is None:
+        if task.tests_environment is None or not task.has_tests_image:
             return None
         name = await stack.enter_async_context(self.images.reserve(task.tests_environment))
         return TestsImage(name, await self._image_config(name))

@@ -165,7 +165,7 @@ class TaskService:
 @with_config(_STRICT)
 @dataclass(frozen=True, slots=True)
 class TestsEnvironment:
-    """The clean container of tests that have an image of their own, which holds them in ``/tests``."""
+    """The clean container of tests: of an image of their own, which holds them in ``/tests``, or of the task's."""
 
     __test__ = False
     image: str = ""
@@ -295,7 +295,7 @@ class Task:
     artifact_excludes: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     """Patterns, by the path of an artifact that is a folder, of what is not copied, as ``--exclude`` of GNU tar."""
     tests_environment: TestsEnvironment | None = None
-    """Container of the tests at level ``artifacts``; None for one of the task's image."""
+    """Container of the tests at level ``artifacts``; None for one like the agent's."""
     env: dict[str, str] = field(default_factory=dict[str, str])
     """Environment variables of the agent's shell and of the tests, which override the image's."""
     agent_env: dict[str, str] = field(default_factory=dict[str, str])
@@ -375,6 +375,12 @@ class Task:
     def log_folders(self) -> tuple[str, ...]:
         """Folders of logs that exist, writable by everybody, when the agent starts: Harbor mounts them."""
         return _HARBOR_LOGS if any(each.startswith("/logs/verifier/") for each in self.reports) else ()
+
+    @property
+    def has_tests_image(self) -> bool:
+        """True if the tests have an image of their own, which holds them."""
+        own = self.tests_environment
+        return own is not None and bool(own.image or own.build)
 
     @property
     def carries_artifacts(self) -> bool:

@@ -26,6 +26,8 @@ class ComparisonCase:
     """Keys of the compose file's service."""
     differs: str = ""
     """Why the rewards differ, where they are to."""
+    refused: str = ""
+    """What makes the task unusable here, as longshore names it; empty if it can be used."""
 
 
 def passes_if(condition: str) -> str:
@@ -33,7 +35,7 @@ def passes_if(condition: str) -> str:
 
 
 BOB = "RUN useradd -m bob && chown bob /app\n"
-_ENTRY = r"""RUN printf '#!/bin/sh\nwhoami > /tmp/started\nexec "$@"\n' > /entry && chmod 755 /entry
+ENTRY = r"""RUN printf '#!/bin/sh\nwhoami > /tmp/started\nexec "$@"\n' > /entry && chmod 755 /entry
 ENTRYPOINT ["/entry"]
 """
 _SERVER = (
@@ -98,7 +100,7 @@ HARBOR_CASES = (
     ComparisonCase("solve-directory", passes_if("[ $(cat /app/x) = /app ]"), "pwd > x"),
     ComparisonCase("solve-exits-with-error", passes_if("[ -e /app/x ]"), "touch x; exit 3"),
     ComparisonCase(
-        "solve-out-of-time", passes_if("[ -e /app/x ]"), "touch x; sleep 60", settings="[agent]\ntimeout_sec = 3"
+        "solve-out-of-time", passes_if("[ -e /app/x ]"), "touch x; sleep 60", settings="[agent]\ntimeout_sec = 15"
     ),
     # users
     ComparisonCase("agent-user", passes_if("[ $(cat /app/x) = bob ]"), "whoami > x", '[agent]\nuser = "bob"', BOB),
@@ -145,10 +147,8 @@ HARBOR_CASES = (
         service='user: "1000:1000"',
     ),
     # the image
-    ComparisonCase("entrypoint", passes_if("[ $(cat /tmp/started) = root ]"), dockerfile=_ENTRY),
-    ComparisonCase(
-        "entrypoint-user", passes_if("[ $(cat /tmp/started) = bob ]"), dockerfile=f"{BOB}{_ENTRY}USER bob\n"
-    ),
+    ComparisonCase("entrypoint", passes_if("[ $(cat /tmp/started) = root ]"), dockerfile=ENTRY),
+    ComparisonCase("entrypoint-user", passes_if("[ $(cat /tmp/started) = bob ]"), dockerfile=f"{BOB}{ENTRY}USER bob\n"),
     ComparisonCase(
         "image-env",
         passes_if('[ "$A" = "b c" ] && [ $(cat /app/x) = b ]'),
@@ -316,7 +316,7 @@ TERMINAL_BENCH_CASES = (
         service="  - ./data:/data\n      - ./other:/fixed:ro",
     ),
     ComparisonCase("image-workdir", summary_if("[ -e /srv/deep/x ]"), "touch x", dockerfile="WORKDIR /srv/deep\n"),
-    ComparisonCase("entrypoint", summary_if("[ $(cat /tmp/started) = root ]"), dockerfile=_ENTRY),
+    ComparisonCase("entrypoint", summary_if("[ $(cat /tmp/started) = root ]"), dockerfile=ENTRY),
     ComparisonCase(
         "compose-user",
         summary_if('[ "$(cat /app/x) $(id -u)" = "1000 0" ]'),

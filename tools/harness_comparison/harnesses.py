@@ -20,6 +20,7 @@ from sandbox.host_record import SandboxHost
 from sandbox.images.store import ImageSettings, ImageStore
 from sandbox.tasks.task import ImageBuild, NetworkMode, Task, TaskNetwork
 from tools.harness_comparison.cases import ComparisonCase
+from tools.harness_comparison.field_coverage import LIST_FIELDS
 
 _MOST_S = 3600.0
 _CONCURRENCY = "2"
@@ -48,7 +49,12 @@ class Harbor:
             "solution/solve.sh": _script(case.solve),
             "tests/test.sh": case.test,
         }
-        _write(folder, files | {path: text.replace("{base}", base_image) for path, text in case.files.items()})
+        _write(folder, {path: text.replace("{base}", base_image) for path, text in (files | case.files).items()})
+
+    def task_fields(self) -> list[str]:
+        """Return the keys of its task.toml, with a dot between table and key."""
+        command = [self.program.parent / "python", "-c", LIST_FIELDS]
+        return json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
 
     def run(self, tasks: Path, scratch: Path) -> Mapping[str, str]:
         _run(self.program, ("run", "-y", "-p", tasks, "-a", "oracle", "-n", _CONCURRENCY, "--jobs-dir", scratch))

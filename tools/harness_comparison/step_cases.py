@@ -31,6 +31,7 @@ def stepped(
     dockerfile: str = "",
     files: Mapping[str, str] | None = None,
     differs: str = "",
+    refused: str = "",
 ) -> ComparisonCase:
     """Return a case whose steps are named a, b, c …; the others are the task's own."""
     tables, written = settings, {**(files or {})}
@@ -39,7 +40,15 @@ def stepped(
         own = {"instruction.md": f"Do {letter}.\n", "solution/solve.sh": f"#!/bin/bash\n{step.solve}\n", **step.files}
         own |= {"tests/test.sh": step.test} if step.test else {}
         written |= {f"steps/{letter}/{path}": text for path, text in own.items()}
-    return ComparisonCase(f"steps-{name}", test, settings=tables, dockerfile=dockerfile, files=written, differs=differs)
+    return ComparisonCase(
+        f"steps-{name}",
+        test,
+        settings=tables,
+        dockerfile=dockerfile,
+        files=written,
+        differs=differs,
+        refused=refused,
+    )
 
 
 def gives(reward: str) -> ComparisonStep:
@@ -58,6 +67,7 @@ _HEALTHCHECK = """[steps.healthcheck]
 command = "echo >> /app/tries; [ $(wc -l < /app/tries) -ge 2 ]"
 interval_sec = 0.1
 """
+_SEPARATE_STEP = '[steps.verifier]\nenvironment_mode = "separate"'
 _SEPARATE = """artifacts = ["/app/x"]
 [steps.verifier]
 environment_mode = "separate"
@@ -122,14 +132,14 @@ STEP_CASES = (
         ComparisonStep(
             "whoami > y",
             passes_if("[ $(cat /app/y)$(whoami) = rootbob ]"),
-            '[steps.agent]\nuser = "root"\n[steps.verifier]\nuser = "bob"',
+            '[steps.agent]\nuser = "root"\n[steps.verifier]\nuser = "bob"\ntimeout_sec = 50',
         ),
         settings='[agent]\nuser = "bob"',
         dockerfile=BOB,
     ),
     stepped(
         "out-of-time",
-        ComparisonStep("touch x; sleep 60", passes_if("[ -e /app/x ]"), "[steps.agent]\ntimeout_sec = 3"),
+        ComparisonStep("touch x; sleep 60", passes_if("[ -e /app/x ]"), "[steps.agent]\ntimeout_sec = 15"),
         ComparisonStep("rm x", passes_if("[ ! -e /app/x ]")),
     ),
     # what a step begins with
@@ -199,5 +209,43 @@ STEP_CASES = (
         ComparisonStep("rm x", passes_if("[ ! -e /app/x ]")),
         test=passes_if("[ -e /app/x ] && [ -e /own ]"),
         files={"tests/Dockerfile": "FROM {base}\nWORKDIR /app\nCOPY . /tests\nCOPY own /\n", "tests/own": ""},
+    ),
+    stepped(
+        "artifact-excludes",
+        ComparisonStep(
+            "mkdir d; touch d/a d/b.log",
+            passes_if('[ "$(ls /app/d)" = a ]'),
+            f'artifacts = [{{source = "/app/d", exclude = ["*.log"]}}]\n{_SEPARATE_STEP}',
+        ),
+    ),
+    stepped(
+        "published",
+        ComparisonStep("touch /logs/artifacts/x", passes_if("[ -e /logs/artifacts/x ]"), _SEPARATE_STEP),
+        ComparisonStep("true", passes_if("[ -e /logs/artifacts/x ]"), _SEPARATE_STEP),
+    ),
+    stepped(
+        "own-image",
+        ComparisonStep(
+            "touch x",
+            passes_if("[ -e /own ]"),
+            _SEPARATE,
+            {"tests/Dockerfile": "FROM {base}\nWORKDIR /app\nCOPY . /tests\nRUN touch /own\n"},
+        ),
+        differs="the tests of all steps have one image here",
+        refused="steps/a/tests/Dockerfile",
+    ),
+    stepped(
+        "own-environment",
+        ComparisonStep(test=passes_if("[ $PWD = /srv ]"), settings='[steps.verifier.environment]\nworkdir = "/srv"'),
+        differs="the tests of all steps have one image here",
+        refused="steps.a.verifier.environment",
+    ),
+    stepped(
+        "collect",
+        ComparisonStep(
+            test=passes_if("[ -e /app/state ]"), settings='[[steps.verifier.collect]]\ncommand = "touch /app/state"'
+        ),
+        differs="no command runs here between the agent and the tests",
+        refused="steps.a.verifier.collect",
     ),
 )

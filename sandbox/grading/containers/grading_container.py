@@ -164,19 +164,20 @@ async def _clean_container(
     made."""
     own, image = task.tests_environment, session.tests_image
     workdir = session.workdir
+    if own is not None:
+        spec, workdir = replace(spec, env=own.env, limits=_limits_of(own, spec.limits)), own.workdir or workdir
     if own is not None and image is not None:
-        limits = _limits_of(own, spec.limits)
-        spec = replace(spec, image=image.name, image_config=image.config, env=own.env, limits=limits, volumes=())
+        spec = replace(spec, image=image.name, image_config=image.config, volumes=())
         workdir = own.workdir or image.config.workdir or "/"
     works = partial(untouched_container_works, session, spec, workdir, live=live)
     async with open_second_container(session, spec, workdir, test_timeout_s) as test_session:
-        if own is None:
-            await test_session.setup(task, SETUP_TIMEOUT_S)
-        else:
+        if task.has_tests_image:
             await test_session.find_tests_user(task)
+        else:
+            await test_session.setup(task, SETUP_TIMEOUT_S)
         with scratch_folder() as folder:
             paths_by_target = await resolve_paths(test_session, task.artifacts)
-            if own is not None:  # the tests are in this image already
+            if task.has_tests_image:  # the tests are in this image already
                 paths_by_target = {
                     real: path for real, path in paths_by_target.items() if not is_within(real, [TESTS_DIR])
                 }

@@ -20,8 +20,10 @@ class ReadArtifacts(NamedTuple):
 
 
 def read_artifacts(given: Iterable[HarborArtifact], *, separate: bool) -> ReadArtifacts:
-    """Return paths and patterns; a path's first entry counts.  ``separate``: the tests have their own container."""
-    by_path = {plain_path(each.source): tuple(each.exclude) for each in reversed([*given])}
+    """Return absolute paths, and patterns; a path's first entry counts.  ``separate``: the tests have their own
+    container."""
+    absolute = [each for each in given if each.source.startswith("/")]
+    by_path = {plain_path(each.source): tuple(each.exclude) for each in reversed(absolute)}
     paths = [*reversed(by_path)]
     if separate and PUBLISHED_FOLDER not in by_path:
         paths.insert(0, PUBLISHED_FOLDER)
@@ -35,6 +37,4 @@ def write_artifacts(paths: Sequence[str], excludes: Mapping[str, Sequence[str]])
 
 def plain_path(path: str) -> str:
     """Return an absolute path without what changes nothing: ``//``, ``/./`` and a ``/`` at its end."""
-    if not path.startswith("/"):
-        return path
     return "/" + "/".join(part for part in path.split("/") if part not in {"", "."})

@@ -47,7 +47,7 @@ def _read_step(
     where, folder = f"steps.{given.name}", f"{STEPS_FOLDER}/{given.name}"
     instruction = problems.read_text(tree, f"{folder}/instruction.md", "the agent needs it").strip() or "unreadable"
     separate = is_step_graded_separately(described, given)
-    bundled = separate and task.tests_environment is not None
+    bundled = separate and task.has_tests_image
     run_tests, tests = _read_tests(task, folder, tree, problems, bundled=bundled)
     if separate:
         level = GradingLevel.ARTIFACTS

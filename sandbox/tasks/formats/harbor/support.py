@@ -111,8 +111,6 @@ def _unsupported_verifier(verifier: HarborVerifier, tree: FileTree) -> Iterator[
         yield "tests/docker-compose.yaml", "the tests' own container has no services"
     if verifier.environment is not None:
         yield from _unsupported_environment(verifier.environment, "verifier.environment")
-        if not verifier.environment.docker_image and "tests/Dockerfile" not in tree.files:
-            yield "verifier.environment without an image", "the tests get a clean container of the agent's image"
 
 
 def is_graded_separately(verifier: HarborVerifier) -> bool:

@@ -14,9 +14,10 @@ _UNUSED = ("build_timeout_sec", "healthcheck")
 
 
 def read_tests_environment(described: HarborTask, tree: FileTree, problems: TaskProblems) -> TestsEnvironment | None:
-    """Return the tests' own image: that of ``[verifier.environment]``, or the one that ``tests/Dockerfile`` builds.
+    """Return the tests' own container: of the image of ``[verifier.environment]``, of the one that ``tests/Dockerfile``
+    builds, or else of the agent's.
 
-    None if the tests share a container with the agent, or are run in a clean one of its image.
+    None if the tests share a container with the agent, or are run in one like it.
     """
     if not (
         any(is_step_graded_separately(described, step) for step in described.steps)
@@ -27,9 +28,10 @@ def read_tests_environment(described: HarborTask, tree: FileTree, problems: Task
     given, inside = described.verifier.environment or HarborEnvironment(), tree.subtree("tests")
     if unused := [key for key in _UNUSED if key in given.model_fields_set]:
         problems.remark(f"verifier.environment: {', '.join(unused)} is not used: the tests' image has the run's limit")
-    if not given.docker_image and "Dockerfile" not in inside.files:
+    if described.verifier.environment is None and "Dockerfile" not in inside.files:
         return None
-    build = None if given.docker_image else read_build_context(inside, BuildPlan(), (), problems)
+    is_built = not given.docker_image and "Dockerfile" in inside.files
+    build = read_build_context(inside, BuildPlan(), (), problems) if is_built else None
     own = given.model_dump(include=given.model_fields_set & {"memory", "memory_mb", "cpus", "storage", "storage_mb"})
     return TestsEnvironment(
         given.docker_image,

@@ -153,7 +153,6 @@ def test_tests_of_their_own_get_what_is_published_and_what_is_named_without_what
         ('[environment.env]\nMODE = "${MODE}"', "environment.env.MODE"),
         ('[verifier.env]\nKEY = "${OPENAI_API_KEY}"', "verifier.env.KEY"),
         ('[[verifier.collect]]\ncommand = "dump"', "verifier.collect"),
-        ("[verifier.environment]\ncpus = 2", "verifier.environment without an image"),
         ('[verifier.environment]\ndocker_image = "a"\ngpus = 1', "verifier.environment.gpus = 1"),
         ('[verifier]\nenvironment_mode = "shared"\n[verifier.environment]\ncpus = 1', "contradicts"),
         ('artifacts = ["out.csv"]', "artifacts: 'out.csv'"),
@@ -199,6 +198,13 @@ def test_the_tests_container_may_have_limits_of_its_own(tmp_path: Path) -> None:
     assert loaded.remarks == (
         "verifier.environment: build_timeout_sec is not used: the tests' image has the run's limit",
     )
+
+
+def test_tests_in_a_container_of_the_agents_image_may_have_their_own_limits_and_variables(tmp_path: Path) -> None:
+    toml = '[environment.env]\nA = "1"\n[verifier.environment]\ncpus = 2\nworkdir = "/t"\nenv = {B = "2"}'
+    task = read(tmp_path, toml)
+    assert task.tests_environment == TestsEnvironment(env={"B": "2"}, workdir="/t", cpus=2)
+    assert (task.has_tests_image, task.grading) == (False, GradingLevel.ARTIFACTS)
 
 
 def test_tests_with_services_of_their_own_are_named(tmp_path: Path) -> None:

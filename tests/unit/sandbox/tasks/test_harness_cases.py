@@ -12,11 +12,13 @@ from sandbox.tasks.formats.harbor.directory import HARBOR
 from sandbox.tasks.formats.terminal_bench import FORMAT as TERMINAL_BENCH
 from tools.harness_comparison.cases import HARBOR_CASES, TERMINAL_BENCH_CASES, ComparisonCase
 from tools.harness_comparison.comparison import ComparedRewards, Harness, markdown_table
+from tools.harness_comparison.field_cases import FIELD_CASES
+from tools.harness_comparison.field_coverage import find_uncovered
 from tools.harness_comparison.harnesses import Harbor, TerminalBench
 from tools.harness_comparison.step_cases import STEP_CASES
 
 BOTH = (
-    (Harbor(Path("harbor")), HARBOR, (*HARBOR_CASES, *STEP_CASES)),
+    (Harbor(Path("harbor")), HARBOR, (*HARBOR_CASES, *FIELD_CASES, *STEP_CASES)),
     (TerminalBench(Path("tb")), TERMINAL_BENCH, TERMINAL_BENCH_CASES),
 )
 
@@ -30,11 +32,12 @@ def test_every_case_has_a_name_of_its_own(cases: tuple[ComparisonCase, ...]) -> 
     ("harness", "form", "case"),
     [pytest.param(harness, form, case, id=case.name) for harness, form, cases in BOTH for case in cases],
 )
-def test_each_case_is_a_task_that_can_be_used(
+def test_each_case_is_a_task_that_can_be_used_or_names_what_it_cannot_follow(
     harness: Harness, form: FolderFormat, case: ComparisonCase, tmp_path: Path
 ) -> None:
     harness.write(case, tmp_path / case.name, "longshore/base")
-    assert load_task_folder(form, tmp_path / case.name).problems == ()
+    problems = load_task_folder(form, tmp_path / case.name).problems
+    assert [case.refused in each.what for each in problems] == [True] * bool(case.refused)
 
 
 @pytest.mark.parametrize(
@@ -50,3 +53,8 @@ def test_a_reward_may_differ_only_where_the_case_says_why(differs: str, theirs: 
     compared = ComparedRewards(ComparisonCase("a", "true", differs=differs), theirs, ours)
     assert compared.is_expected is expected
     assert markdown_table([compared], "x").endswith(f"| a | {theirs} | {ours} | {differs} |\n")
+
+
+def test_a_key_of_harbor_without_a_case_is_found() -> None:
+    fields = ["agent.user", "artifacts.exclude", "steps.agent.env", "steps.healthcheck.retries", "verifier.shell"]
+    assert find_uncovered(fields, BOTH[0][2]) == ["steps.agent.env", "verifier.shell"]
