@@ -231,7 +231,7 @@ FIELD_CASES = (
         "touch x",
         f'artifacts = ["x"]\n{_SEPARATE}',
         differs="Harbor looks for it in other folders than it puts it",
-        refused="absolute path",
+        refused="artifacts: 'x'",
     ),
     ComparisonCase(
         "verifier-limits",
