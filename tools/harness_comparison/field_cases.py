@@ -82,6 +82,12 @@ FIELD_CASES = (
         passes_if("! [ -e /tmp/ran ]"),
         dockerfile='CMD ["sh", "-c", "touch /tmp/ran; sleep infinity"]\n',
     ),
+    ComparisonCase(
+        "environment-variables-of-compose",
+        passes_if('[ "$B" = 1x ]'),
+        settings='[environment.env]\nA = "1"',
+        service="environment: {B: '${A}x'}",
+    ),
     ComparisonCase("compose-hostname", passes_if("[ $(hostname) = box ]"), service="hostname: box"),
     ComparisonCase("compose-workdir", passes_if("[ $PWD = /srv ]"), service="working_dir: /srv"),
     ComparisonCase(

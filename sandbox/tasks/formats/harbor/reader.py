@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Mapping
 from typing import Annotated, cast
 
 from pydantic import Field, TypeAdapter, ValidationError
@@ -64,12 +65,12 @@ def read_task(name: str, tree: FileTree, problems: TaskProblems) -> Task:
     check_support(described, tree, problems)
     environment, verifier, steps = described.environment, described.verifier, described.steps
     memory_mb = environment.memory or environment.memory_mb
-    composed, start = _read_environment(environment, memory_mb, tree.subtree("environment"), problems)
+    env = resolve_variables("environment.env", environment.env, problems)
+    composed, start = _read_environment(environment, memory_mb, env, tree.subtree("environment"), problems)
     tests = _files_beside("test.sh", tree, "tests", problems)
     run_tests = problems.read_text(tree, "tests/test.sh", "" if steps else "without it nothing can be graded")
     solution_files = _files_beside("solve.sh", tree, "solution", problems)
     weights = _weights(tree, problems)
-    env = resolve_variables("environment.env", environment.env, problems)
     agent_env = resolve_variables("agent.env", described.agent.env, problems)
     test_env = resolve_variables("verifier.env", verifier.env, problems)
     solution_env = resolve_variables("solution.env", described.solution.env, problems)
@@ -127,10 +128,10 @@ def read_task(name: str, tree: FileTree, problems: TaskProblems) -> Task:
 
 
 def _read_environment(
-    environment: HarborEnvironment, memory_mb: int, folder: FileTree, problems: TaskProblems
+    environment: HarborEnvironment, memory_mb: int, env: Mapping[str, str], folder: FileTree, problems: TaskProblems
 ) -> tuple[ComposeFacts, TaskEnvironment]:
-    """Return what the compose file says, and from what the agent starts."""
-    variables = _VARIABLES | {"CPUS": f"{environment.cpus:g}", "MEMORY": f"{memory_mb}M"}
+    """Return what the compose file says, in which ``env`` are variables, and from what the agent starts."""
+    variables = {**env, **_VARIABLES} | {"CPUS": f"{environment.cpus:g}", "MEMORY": f"{memory_mb}M"}
     composed = read_compose_file(folder, (COMPOSE_FILE,), AGENT_SERVICE, variables, problems, is_merged=True)
     image, plan = environment.docker_image or composed.image, None if environment.docker_image else composed.build
     if plan is None and not image and "Dockerfile" in folder.files:

@@ -338,3 +338,10 @@ def test_a_file_of_variables_that_cannot_be_read_is_named(tmp_path: Path, line: 
     compose = "services:\n  main:\n    env_file: a.env\n"
     loaded = load(tmp_path, "", **{"environment/docker-compose.yaml": compose, **given})
     assert [what in str(each) for each in loaded.problems] == [True]
+
+
+def test_variables_of_the_environment_are_those_of_the_compose_file(tmp_path: Path) -> None:
+    compose = "services:\n  main: {}\n  db: {image: 'db:${VERSION}', environment: {P: '${PASSWORD:-none}'}}\n"
+    toml = '[environment.env]\nVERSION = "16"\nPASSWORD = "${SECRET:-known}"'
+    task = load(tmp_path, toml, **{"environment/docker-compose.yaml": compose}).require_task()
+    assert [(each.image, each.env) for each in task.services] == [("db:16", {"P": "known"})]
