@@ -16,6 +16,7 @@ from actors.rollout.settings import EpisodeSettings
 from actors.rollout.terminal import EpisodeGrade
 from protocol.trajectory import EpisodeStatus
 from sandbox.http import failures
+from sandbox.http.body_budget import SMALL_BYTES
 from sandbox.http.messages import ApiMessage, Name, OkReply, Seconds
 
 MAX_WAIT_S = 60.0
@@ -69,6 +70,7 @@ class StartEpisodeResponse(OkReply):
 class EpisodeOutcomeRequest(ApiMessage):
     """Request to wait for the outcome of an episode."""
 
+    most_bytes = SMALL_BYTES
     episode: EpisodeId
     wait_s: Annotated[float, Field(ge=0, le=MAX_WAIT_S)] = 20.0
 
@@ -82,6 +84,7 @@ class EpisodeOutcomeResponse(OkReply):
 class CancelEpisodeRequest(ApiMessage):
     """Request to end an episode."""
 
+    most_bytes = SMALL_BYTES
     episode: EpisodeId
 
 

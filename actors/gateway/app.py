@@ -76,7 +76,7 @@ def create_app(sessions: SessionRegistry) -> web.Application:
         session = sessions.authenticate(_key(request))
         async with receive_body(request, session) as body:
             asked = anthropic_requests.read_count_tokens_request(body)
-        tokens = session.count_prompt_tokens(asked)
+        tokens = await session.count_prompt_tokens(asked)
         return web.Response(body=anthropic_replies.encode_token_count(tokens), content_type=_JSON)
 
     async def models(request: web.Request) -> web.Response:

@@ -6,8 +6,9 @@ stay within the trajectory's limit; a reply is processed without an await in bet
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import replace
 from typing import Protocol
 
@@ -34,6 +35,7 @@ from actors.rewards.episode_result import ModelTurn
 from actors.tokens.chat_format import ChatFormat
 from actors.tokens.reasoning import opens_reasoning
 from protocol.errors import InfraError, UserError
+from protocol.processes.cancellation import call_in_thread
 from protocol.trajectory import EpisodeStatus, ReplyRole, Segment
 
 _READS_PER_REPLY = 16
@@ -42,6 +44,8 @@ this process."""
 _MOST_BYTES, _BYTES_PER_TOKEN = 64 << 10, 64
 """Upper bounds for a request without text and for a token; a longer request is not read."""
 _ENDED = "this session has ended: its episode is over"
+_LONG_CHARACTERS = 32 << 10
+"""Characters of messages from which on a prompt is rendered in a thread; the tokens of fewer take some milliseconds."""
 _TAIL = 16
 """Number of last tokens of a prompt that are decoded to see whether it ends inside thoughts."""
 
@@ -96,6 +100,8 @@ class GatewaySession:
         self._limits, self._sampling, self._generate, self._chat_for = limits, sampling, generate, chat_for
         self._calls, self._on_reply, self._clock = calls, on_reply, clock
         self._history = ConversationHistory(untrained)
+        self._using_history = asyncio.Lock()
+        """Held while a thread reads the history, and while a reply is added to it."""
         self._ended = False
         self._reserved = self._in_flight = self._requests = self._rendered = 0
         self._waited_s = self._waits_since = 0.0
@@ -167,14 +173,14 @@ class GatewaySession:
                 code="context_length_exceeded",
             )
 
-    def count_prompt_tokens(self, request: ChatRequest) -> int:
+    async def count_prompt_tokens(self, request: ChatRequest) -> int:
         """Return the number of prompt tokens.  Raises :class:`GatewayRequestError`."""
-        return len(self._prompt(request)[1].ids)
+        return len((await self._prompt(request))[1].ids)
 
     async def complete(self, request: ChatRequest, on_partial: OnPartialCompletion | None = None) -> GatewayCompletion:
         """Sample a reply.  Raises :class:`GatewayRequestError`, or :class:`InfraError` if the engine failed, after
         which the call may be repeated."""
-        chat, prompt = self._prompt(request)
+        chat, prompt = await self._prompt(request)
         reading = CompletionReading(
             text_of=chat.decode_reply,
             stops=request.stop,
@@ -188,15 +194,23 @@ class GatewaySession:
         watch: OnPartialReply | None = (
             None if on_partial is None else lambda reply: on_partial(replace(partial, token_ids=reply.token_ids))
         )
-        with self._reserve_tokens(request, prompt) as most:
-            reply = await self._sample(prompt, most, chat.stop_ids, watch)
+        async with AsyncExitStack() as held:
+            with self._reserve_tokens(request, prompt) as most:
+                reply = await self._sample(prompt, most, chat.stop_ids, watch)
+                await held.enter_async_context(self._using_history)
+            return self._keep(prompt, reply, reading, one_call=request.one_call)
+
+    def _keep(
+        self, prompt: RenderedPrompt, reply: GenerateReply, reading: CompletionReading, *, one_call: bool
+    ) -> GatewayCompletion:
+        """Read the engine's reply and add it to the session."""
         if self._ended:
             raise GatewayRequestError(_ENDED, status=403)
         reply, text, stop = cut_at_stop(reply, reading)
         parsed = reading.parse(text)
-        if request.one_call and len(parsed.tool_calls) > 1:
+        if one_call and len(parsed.tool_calls) > 1:
             reply, parsed = cut_after_first_call(reply, reading)
-            text = chat.decode_reply(reply.token_ids)
+            text = reading.text_of(reply.token_ids)
         self._history.add_reply(prompt, reply, parsed.message, malformed=parsed.malformed)
         self._on_reply(self.replies, text, reply)
         self.replies, self.engine = self.replies + 1, reply.engine
@@ -234,7 +248,7 @@ class GatewaySession:
         self.last_error = self.limit = None
         return reply
 
-    def _prompt(self, request: ChatRequest) -> tuple[ChatFormat, RenderedPrompt]:
+    async def _prompt(self, request: ChatRequest) -> tuple[ChatFormat, RenderedPrompt]:
         limits = self._limits
         if self._ended:
             raise GatewayRequestError(_ENDED, status=403)
@@ -256,9 +270,24 @@ class GatewaySession:
             )
         try:
             chat = self._chat_for(request.tools)
-            return chat, self._history.render_prompt(chat, request.tools, request.messages)
+            async with self._using_history:
+                prompt = await self._render(chat, request)
         except UserError as error:
             raise GatewayRequestError(str(error)) from error
+        if self._ended:
+            raise GatewayRequestError(_ENDED, status=403)
+        return chat, prompt
+
+    async def _render(self, chat: ChatFormat, request: ChatRequest) -> RenderedPrompt:
+        """Render a prompt; a long one in a thread, because 100,000 tokens take a tenth of a second or more, in which
+        other sessions would wait."""
+
+        def render() -> RenderedPrompt:
+            return self._history.render_prompt(chat, request.tools, request.messages)
+
+        if sum(len(message["content"]) for message in request.messages) < _LONG_CHARACTERS:
+            return render()
+        return await call_in_thread(render)
 
     @contextmanager
     def _reserve_tokens(self, request: ChatRequest, prompt: RenderedPrompt) -> Generator[int]:

@@ -17,6 +17,7 @@ from actors.rollout.policy import ContextFullError, Policy, PolicyCompletion
 from actors.rollout.settings import EpisodeSettings
 from actors.rollout.terminal import EpisodeTerminal
 from actors.tokens.segment_tree import ObservationSource
+from protocol.processes.cancellation import call_in_thread
 from protocol.trajectory import EpisodeStatus
 from sandbox.tasks.task import Task
 
@@ -109,7 +110,8 @@ class AgentLoop:
         messages = self.agent.format_outcomes(outcomes)
         if messages is None:
             return EpisodeStatus.COMPLETED
-        fits = policy.append_observation(messages, _observation_source(outcomes))
+        source = _observation_source(outcomes)
+        fits = await call_in_thread(lambda: policy.append_observation(messages, source))
         if self._malformed_in_a_row >= self.settings.max_malformed:
             return EpisodeStatus.MALFORMED_LIMIT
         if self._time_is_up:

@@ -67,6 +67,16 @@ async def call_to_end(call: Callable[[], Awaitable[object]]) -> None:
     await call_with_undo(call, keep)
 
 
+async def call_in_thread(call: Callable[[], T]) -> T:
+    """Return the result of ``call``, which takes long, from a thread.  A cancellation waits for its end, so that nobody
+    else meets what it changes half changed.  Raises what ``call`` raises."""
+
+    async def drop(result: T) -> None:
+        del result
+
+    return await call_with_undo(lambda: asyncio.to_thread(call), drop)
+
+
 @asynccontextmanager
 async def temporary_resource(
     create: Callable[[], Awaitable[T]], remove: Callable[[T], Awaitable[object]]
