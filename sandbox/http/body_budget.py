@@ -12,6 +12,8 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+MAX_BODY_BYTES = 96 << 20
+"""Maximum bytes of a body: a 64 MiB file in base64 and its request."""
 SMALL_BYTES = 64 << 10
 """Bodies up to this size do not count: the number of connections bounds them."""
 

@@ -1,6 +1,6 @@
 """Builds the routes and the OpenAPI document from one table of endpoints, so that they agree.
 
-A request's body is JSON of at most :data:`MAX_BODY_BYTES`, within the limits of :mod:`.body_budget` and
+A request's body is JSON of at most its message's ``most_bytes``, within the limits of :mod:`.body_budget` and
 :mod:`.json_structure`, and is checked against its model before anything else sees it, a large one in a thread. Every
 reply is a model too; a failure is an :class:`~sandbox.http.messages.ErrorReply`.
 """
@@ -23,15 +23,14 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from protocol.cli.formatting import format_bytes
 from protocol.cli.validation_errors import describe_invalid_value
 from sandbox.http import failures
-from sandbox.http.body_budget import BodyBudget
+from sandbox.http.body_budget import MAX_BODY_BYTES, BodyBudget
 from sandbox.http.connections import client_at
 from sandbox.http.json_structure import JsonStructure, TooMuchStructureError, garbage_collection_paused
 from sandbox.http.messages import ApiMessage, ErrorReply, HttpError, HttpReply
 
-MAX_BODY_BYTES = 96 << 20
-"""Maximum bytes of a body: a 64 MiB file in base64 and its request."""
 BODY_DEADLINE_S = 120.0
 """Seconds in which a body arrives, and before that those in which the budget has room for it."""
 _LARGE_BYTES = 1 << 20
@@ -120,7 +119,7 @@ async def _call(
     if model is None:
         return HttpCall(ApiMessage(), "", request)
     refuse_other_sites(request)
-    raw = await held.enter_async_context(receive_body(request, budget))
+    raw = await held.enter_async_context(receive_body(request, budget, model.most_bytes))
     if len(raw) < _LARGE_BYTES:
         return _parse(model, raw, request)
     return await asyncio.to_thread(_parse, model, raw, request)
@@ -160,16 +159,18 @@ def refuse_other_sites(request: Request) -> None:
 
 
 @asynccontextmanager
-async def receive_body(request: Request, budget: BodyBudget) -> AsyncGenerator[bytearray]:
-    """Give a request's body, which counts in ``budget`` during the block.
+async def receive_body(
+    request: Request, budget: BodyBudget, most_bytes: int = MAX_BODY_BYTES
+) -> AsyncGenerator[bytearray]:
+    """Give a request's body of at most ``most_bytes``, which counts in ``budget`` during the block.
 
     Raises HttpError before anything is read if the declared length is too large, as soon as the body is or has too
     much structure, and if there is no room for it in time, or it is not complete.
     """
     declared = request.headers.get("content-length", "")
-    size = int(declared) if declared.isdecimal() else MAX_BODY_BYTES  # in pieces: it may have as much
-    if size > MAX_BODY_BYTES:
-        raise _too_large()
+    size = int(declared) if declared.isdecimal() else most_bytes  # in pieces: it may have as much
+    if size > most_bytes:
+        raise _too_large(most_bytes)
     client = client_at(request.client.host) if request.client else ""
     async with AsyncExitStack() as held:
         try:
@@ -181,19 +182,19 @@ async def receive_body(request: Request, budget: BodyBudget) -> AsyncGenerator[b
             ) from None
         try:
             async with asyncio.timeout(BODY_DEADLINE_S):
-                body = [await _read(request)]
+                body = [await _read(request, most_bytes)]
         except TimeoutError:
             raise HttpError(408, failures.BAD_REQUEST, f"a body arrives within {BODY_DEADLINE_S:g} s") from None
         shrink_to(len(body[0]))
         yield body.pop()  # which is freed as soon as it is parsed
 
 
-async def _read(request: Request) -> bytearray:
+async def _read(request: Request, most_bytes: int) -> bytearray:
     body, structure = bytearray(), JsonStructure()
     async for piece in request.stream():
         body += piece
-        if len(body) > MAX_BODY_BYTES:
-            raise _too_large()
+        if len(body) > most_bytes:
+            raise _too_large(most_bytes)
         try:
             structure.add(piece)
         except TooMuchStructureError as error:
@@ -201,8 +202,8 @@ async def _read(request: Request) -> bytearray:
     return body
 
 
-def _too_large() -> HttpError:
-    return HttpError(413, failures.BAD_REQUEST, f"a request has at most {MAX_BODY_BYTES >> 20} MiB")
+def _too_large(most_bytes: int) -> HttpError:
+    return HttpError(413, failures.BAD_REQUEST, f"this request has at most {format_bytes(most_bytes)}")
 
 
 def openapi_document(title: str, endpoints: Sequence[HttpEndpoint[Any]]) -> bytes:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Base64Encoder, BaseModel, ConfigDict, EncodedBytes, Field
 
+from sandbox.http.body_budget import MAX_BODY_BYTES, SMALL_BYTES
 from sandbox.pool.leases import MAX_GROUP
 from sandbox.pool.settings import COMMAND_TIMEOUT_S
 from sandbox.session.files import MAX_FILE_BYTES, MAX_TREE_BYTES
@@ -70,6 +71,8 @@ class _Base64(Base64Encoder):
 class ApiMessage(BaseModel):
     """Base of all messages; unknown fields are ignored."""
 
+    most_bytes: ClassVar[int] = MAX_BODY_BYTES
+    """Maximum bytes of a body with the message."""
     model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
 
 
@@ -143,11 +146,11 @@ class OperationRequest(TimedLeaseRequest):
 
 
 class HeartbeatRequest(LeaseRequest):
-    pass
+    most_bytes = SMALL_BYTES
 
 
 class CloseRequest(LeaseRequest):
-    pass
+    most_bytes = SMALL_BYTES
 
 
 class OkReply(ApiMessage):
@@ -253,7 +256,7 @@ class RunAgentReply(OkReply):
 
 
 class InterruptRequest(LeaseRequest):
-    pass
+    most_bytes = SMALL_BYTES
 
 
 class BeginStepRequest(OperationRequest):
@@ -266,6 +269,7 @@ class WriteFilesRequest(OperationRequest):
 
 
 class ReadFileRequest(TimedLeaseRequest):
+    most_bytes = SMALL_BYTES
     path: Annotated[str, Field(min_length=1, max_length=4096)]
     max_bytes: Annotated[int, Field(ge=0, le=MAX_FILE_BYTES)] = MAX_FILE_BYTES
 

@@ -12,11 +12,21 @@ import pytest
 from aiohttp import web
 from starlette.requests import Request
 
+from actors.environment.messages import CancelEpisodeRequest
 from actors.gateway.chat_request import GatewayRequestError
 from actors.gateway.request_bodies import BodyLimits, RequestBodies
-from sandbox.http.body_budget import BodyBudget, BodyBudgetLimits
-from sandbox.http.endpoints import MAX_BODY_BYTES, HttpCall, HttpEndpoint, endpoint_route, receive_body
-from sandbox.http.messages import HttpError, HttpReply, LeaseRequest, OkReply
+from sandbox.http.body_budget import MAX_BODY_BYTES, SMALL_BYTES, BodyBudget, BodyBudgetLimits
+from sandbox.http.endpoints import HttpCall, HttpEndpoint, endpoint_route, receive_body
+from sandbox.http.messages import (
+    ApiMessage,
+    CloseRequest,
+    HeartbeatRequest,
+    HttpError,
+    HttpReply,
+    InterruptRequest,
+    LeaseRequest,
+    OkReply,
+)
 from tests.support.actors.gateways import open_gateway
 
 SOON_S = 30.0
@@ -223,6 +233,21 @@ async def test_a_large_body_counts_until_its_handler_has_ended(declared: bool) -
         assert budget.held == len(body)
         go.set()
     assert (answering.result().status_code, budget.held) == (200, 0)
+
+
+@pytest.mark.parametrize("length", [SMALL_BYTES + 1, None])
+@pytest.mark.parametrize("message", [HeartbeatRequest, CloseRequest, InterruptRequest, CancelEpisodeRequest])
+async def test_a_message_that_is_always_short_has_no_long_body(message: type[ApiMessage], length: int | None) -> None:
+    """And waits for no room, also without a declared length."""
+    budget = BodyBudget(BodyBudgetLimits(client=100))
+
+    async def refuse(_: HttpCall[ApiMessage]) -> HttpReply:
+        raise AssertionError("it was let in")
+
+    route = endpoint_route(HttpEndpoint("/x", "", message, OkReply, refuse), budget)
+    request, waiting = request_of(length, b"x" * SMALL_BYTES, b"x", b"x", more=True)
+    answer = await route.endpoint(request)
+    assert (answer.status_code, len(waiting)) == (413, 3 if length else 1)
 
 
 async def test_a_body_without_room_in_time_is_to_be_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -437,7 +437,7 @@ async def test_invalid_requests_are_refused_in_one_line(
 
 
 async def test_a_body_is_bounded_before_it_is_all_there(provider: FakeProvider, tmp_path: Path, monkeypatch):
-    monkeypatch.setattr("sandbox.http.endpoints.MAX_BODY_BYTES", 1000)
+    monkeypatch.setattr("sandbox.http.messages.AllocateRequest.most_bytes", 1000)
     async with pool_server(provider, tmp_path) as (url, _), httpx.AsyncClient(base_url=url) as http:
         reply = await http.post("/allocate", json={"task_key": "x" * 2000})
         assert reply.status_code == 413
