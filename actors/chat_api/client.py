@@ -145,7 +145,7 @@ class ChatApiClient:
             raise ChatApiStatusError(response.status, _one_line(response.body))
         try:
             return [model.id for model in _MODELS.decode(response.body).data] if response.status == 200 else []
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return []
 
     async def _send(self, method: str, path: str, body: dict[str, object] | None) -> _Response:

@@ -138,7 +138,7 @@ def decode_items(raw: Sequence[msgspec.Raw]) -> list[ResponsesItem]:
             if kind not in _ITEMS:
                 raise GatewayRequestError(f"input[{index}] is a {kind!r}, which is not supported", parameter="input")
             found.append(msgspec.json.decode(each, type=_ITEMS[kind]))
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise GatewayRequestError(
                 f"input[{index}] cannot be read: {describe_json_error(bytes(each), error)}", parameter="input"
             ) from error

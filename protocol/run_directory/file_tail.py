@@ -117,7 +117,7 @@ def decode_line(decoder: msgspec.json.Decoder[T], raw: bytes) -> T | None:
     """Return the value of a line of JSON; None for a damaged line."""
     try:
         return decoder.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 
 

@@ -50,7 +50,7 @@ def _read_exchange(data: bytes) -> _Exchange:
         body, reply = value["body"], value["reply"]
     except (ValueError, TypeError, KeyError, RecursionError):
         return _Exchange(data, _REPLIES[0])
-    body = body.encode(errors="surrogatepass") if isinstance(body, str) else json.dumps(body).encode()
+    body = body.encode(errors="surrogateescape") if isinstance(body, str) else json.dumps(body).encode()
     return _Exchange(body, str(reply).encode(errors="replace").decode() or "\x01")
 
 
@@ -120,8 +120,11 @@ def _relay(data: bytes) -> None:
         raise FuzzFindingError("there are more turns of work than turns")
 
 
-def _exchanges(bodies: Sequence[dict[str, Any]], replies: Sequence[str]) -> list[bytes]:
-    return [json.dumps({"body": body, "reply": reply}).encode() for body in bodies for reply in replies]
+def _exchanges(bodies: Sequence[object], replies: Sequence[str]) -> list[bytes]:
+    """Return inputs with the bodies as values, and as texts, in which any byte may change."""
+    pairs = [(body, reply) for body in bodies for reply in replies]
+    pairs += [(json.dumps(body), replies[0]) for body in bodies]
+    return [json.dumps({"body": body, "reply": reply}).encode() for body, reply in pairs]
 
 
 _FUNCTION: dict[str, Any] = {"name": "shell", "description": "runs", "parameters": _SCHEMA}

@@ -56,7 +56,9 @@ def test_an_address_is_judged_by_what_it_leads_to_in_every_spelling(address: str
     assert classify_address(parsed) is kind
 
 
-@pytest.mark.parametrize("host", ["example.org", "127.0.0.1.example", "1.2.3.4.5", "1 ", "", "deadbeef", " ", "a\0", "é"])
+@pytest.mark.parametrize(
+    "host", ["example.org", "127.0.0.1.example", "1.2.3.4.5", "1 ", "", "deadbeef", " ", "a\0", "é"]
+)
 def test_a_name_is_no_address(host: str):
     assert parse_ip_address(host) is None
 

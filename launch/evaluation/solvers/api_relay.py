@@ -233,7 +233,7 @@ class ApiRelay:
         """Return the request with the evaluation's settings; a body that is no JSON object passes unchanged."""
         try:
             fields = msgspec.json.decode(body)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return body
         if not isinstance(fields, dict):
             return body

@@ -30,7 +30,7 @@ class RelayedCall:
         """The call's record; its command is all of its arguments if they are no JSON object."""
         try:
             return make_call_record(self.name, msgspec.json.decode(self.arguments, type=dict[str, object]))
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return ToolCallRecord(self.name, self.arguments)
 
     @property
@@ -38,7 +38,7 @@ class RelayedCall:
         """The call as chat templates expect it; its arguments are one text if they are no JSON object."""
         try:
             arguments = msgspec.json.decode(self.arguments or "{}", type=dict[str, object])
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             arguments = ChatTool.text_arguments(self.arguments)
         return {"type": "function", "function": {"name": self.name, "arguments": arguments}}
 
@@ -72,7 +72,7 @@ class RelayedReply:
         for part in lines or [body]:
             try:
                 value = msgspec.json.decode(part)
-            except msgspec.DecodeError:
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 continue
             if isinstance(value, dict):
                 self._parse_object(cast("Event", value))

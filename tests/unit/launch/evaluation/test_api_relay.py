@@ -183,3 +183,22 @@ async def test_a_harness_that_hangs_up_has_had_a_reply_if_it_got_its_end(
             assert line.is_full == bool(turns), "the call is still pending"
             assert [turn.text for turn in line.all_turns()] == turns
             assert line.last_error is None
+
+
+@pytest.mark.parametrize("body", [b'{"messages": "\xff"}', b'{"a": ' + b"[" * 100_000, b"no JSON"])
+async def test_a_body_that_is_no_json_object_passes_unchanged(monkeypatch: pytest.MonkeyPatch, body: bytes) -> None:
+    """The endpoint answers with the same, which is no reply either."""
+
+    async def echo(request: web.Request) -> web.Response:
+        return web.Response(body=await request.read())
+
+    app = web.Application()
+    app.router.add_post("/v1/responses", echo)
+    async with serve_on_loopback(app) as port:
+        chat = FakeChat(scripted_replies(""), url=f"http://127.0.0.1:{port}/v1")
+        async with asking(settings_of(chat), monkeypatch) as (line, client):
+            headers = {"Authorization": f"Bearer {client.api_key}"}
+            async with aiohttp.ClientSession(headers=headers) as harness:
+                async with harness.post(f"{client.base_url}responses", data=body) as answer:
+                    assert (answer.status, await answer.read()) == (200, body)
+            assert [turn.text for turn in line.all_turns()] == [""]

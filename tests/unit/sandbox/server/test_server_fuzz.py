@@ -6,17 +6,14 @@ The requests are generated from the server's own OpenAPI document; half of those
 
 from __future__ import annotations
 
-import asyncio
-import threading
-from collections.abc import Generator
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager
+from pathlib import Path
 
 import httpx
 import pytest
 import schemathesis
-from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis import GenerationMode
-from schemathesis.checks import not_a_server_error
-from schemathesis.specs.openapi.checks import response_schema_conformance, status_code_conformance
 
 from sandbox.http.auth import Access
 from sandbox.http.task_codec import encode_task
@@ -25,37 +22,25 @@ from sandbox.router.app import create_app
 from sandbox.router.pool_servers import RoutedPoolServers
 from sandbox.tasks.task import Task
 from tests.support.fakes.fake_provider import FakeProvider
+from tests.support.network.api_fuzzing import check_operations, serve_in_thread
 from tests.support.network.http_servers import pool_server, serving
 
-CHECKS = [not_a_server_error, status_code_conformance, response_schema_conformance]
 TASK = {"task": encode_task(Task(id="t", instruction=""))}
 LIMITS = LeaseLimits(tasks=1 << 20, runs_per_task=1 << 20)
 
 
+@asynccontextmanager
+async def servers(state: Path) -> AsyncGenerator[dict[str, str]]:
+    async with pool_server(FakeProvider(), state, LIMITS) as (worker, _):
+        router = create_app(lambda: RoutedPoolServers((worker,), "", 60.0), Access("127.0.0.1"))
+        async with serving(router) as routed:
+            yield {"server": worker, "router": routed}
+
+
 @pytest.fixture(scope="module", params=["server", pytest.param("router", marks=pytest.mark.slow)])
 def url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
-    """Serve in a separate thread: the generated requests are blocking."""
-    ready, stop = threading.Event(), asyncio.Event()
-    found: list[str] = []
-    loops: list[asyncio.AbstractEventLoop] = []
-
-    async def run() -> None:
-        loops.append(asyncio.get_running_loop())
-        async with pool_server(FakeProvider(), tmp_path_factory.mktemp("state"), LIMITS) as (worker, _):
-            router = create_app(lambda: RoutedPoolServers((worker,), "", 60.0), Access("127.0.0.1"))
-            async with serving(router) as routed:
-                found.append(routed if request.param == "router" else worker)
-                ready.set()
-                await stop.wait()
-
-    thread = threading.Thread(target=asyncio.run, args=(run(),))
-    thread.start()
-    try:
-        assert ready.wait(60)
-        yield found[0]
-    finally:
-        loops[0].call_soon_threadsafe(stop.set)
-        thread.join(60)
+    with serve_in_thread(servers(tmp_path_factory.mktemp("state"))) as urls:
+        yield urls[request.param]
 
 
 @pytest.fixture(scope="module")
@@ -73,24 +58,9 @@ def document(url: str) -> schemathesis.BaseSchema:
 
 @pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE], ids=lambda mode: mode.value)
 def test_no_generated_request_breaks_the_server(document: schemathesis.BaseSchema, lease: str, mode: GenerationMode):
-    operations = [found.ok() for found in document.get_all_operations()]
-    assert len(operations) == 17
-    for operation in operations:
-        if operation.method == "get":
-            continue
+    def with_lease(case: schemathesis.Case) -> None:
+        body = case.body
+        if isinstance(body, dict) and "lease_id" in body and case.path != "/close" and len(str(body)) % 2:
+            case.body = body | {"lease_id": lease}
 
-        @given(case=operation.as_strategy(generation_mode=mode))
-        @settings(
-            max_examples=10,
-            deadline=None,
-            derandomize=True,
-            phases=[Phase.explicit, Phase.generate],
-            suppress_health_check=list(HealthCheck),
-        )
-        def check(case: schemathesis.Case) -> None:
-            body = case.body
-            if isinstance(body, dict) and "lease_id" in body and case.path != "/close" and len(str(body)) % 2:
-                case.body = body | {"lease_id": lease}
-            case.call_and_validate(checks=CHECKS)
-
-        check()
+    assert check_operations(document, mode, 10, with_lease) == (17 if mode is GenerationMode.POSITIVE else 15)
