@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,12 @@ class TaskSource:
         folder = (self._dataset / path).resolve()
         if not folder.is_relative_to(self._dataset) or folder == self._dataset:
             raise TaskRefused(f"task_path {path[:200]!r} is outside the server's data set")
-        task = load_any_task_folder(folder).require_task()
+        try:
+            task = load_any_task_folder(folder).require_task()
+        except OSError as error:
+            if error.errno != errno.ENAMETOOLONG:
+                raise
+            raise TaskRefused(f"task_path {path[:200]!r} is longer than a file's name can be") from error
         if task.steps:
             raise TaskRefused(
                 f"task {task.id} has steps, which no client plays that names its tasks by task_path: run it with "

@@ -361,7 +361,9 @@ async def test_a_start_that_fails_by_a_task_fault_may_not_be_retried(
         assert str(error) in reply.json()["error"]
 
 
-@pytest.mark.parametrize("path", ["../outside", "/etc", "set/../..", "", ".", "set/none", "a\0b", 5, None])
+@pytest.mark.parametrize(
+    "path", ["../outside", "/etc", "set/../..", "", ".", "set/none", "a\0b", 5, None, "a" * 300, "a/" * 3000]
+)
 async def test_a_task_path_stays_in_the_data_set(provider: FakeProvider, dataset: Path, tmp_path: Path, path: object):
     async with (
         pool_server(provider, tmp_path / "s", dataset=dataset) as (url, _),
