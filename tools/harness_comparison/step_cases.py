@@ -229,7 +229,7 @@ STEP_CASES = (
             "touch x",
             passes_if("[ -e /own ]"),
             _SEPARATE,
-            {"tests/Dockerfile": "FROM {base}\nWORKDIR /app\nCOPY . /tests\nRUN touch /own\n"},
+            {"tests/Dockerfile": "FROM {base}\nWORKDIR /app\nCOPY . /tests\nCOPY own /\n", "tests/own": ""},
         ),
         differs="the tests of all steps have one image here",
         refused="steps/a/tests/Dockerfile",

@@ -12,8 +12,9 @@ Every other service:
 A named volume, or a folder of the task's own that one of them can write to, is shared by the services that have it.
 Accepted without effect, because longshore manages a container's life itself: ``container_name``, ``depends_on`` (every
 service starts, and those with a health check are waited for, before the agent does), ``expose``, ``init``, ``tty``,
-``stdin_open``, ``restart``, ``labels``, ``networks`` (one private network for all), a ``hostname`` equal to the name of
-a service beside the agent's, timings of a health check, ``version``, ``name`` and ``x-*``.
+``stdin_open``, ``restart``, ``stop_signal``, ``stop_grace_period``, ``pull_policy``, ``logging``, ``attach``,
+``develop``, ``labels``, ``annotations``, ``networks`` (one private network for all), a ``hostname`` equal to the name
+of a service beside the agent's, timings of a health check, ``version``, ``name`` and ``x-*``.
 Remarked on: ``ports``, since nothing outside could reach them; ``platform``; and services with ``profiles``, which
 Compose does not start.
 Variables as in ``variables``; those of the harness are defined.
@@ -27,10 +28,13 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal, cast
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 _MOST_SERVICES, _MOST_VOLUMES = 100, 100
 """Of a file and of a service; a task has far fewer services yet."""
+
+
+_HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 
 
 def _mapping(value: object) -> object:
@@ -53,6 +57,19 @@ def _size(value: object) -> object:
     return max(
         1, -(-int(float(found[1]) * {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}[found[2]]) >> 20)
     )
+
+
+def absolute_path(value: str) -> str:
+    """Raises ValueError for a path that is not absolute; an empty one names none."""
+    if value and not value.startswith("/"):
+        raise ValueError(f"{value!r} is not an absolute path: write /{value}")
+    return value
+
+
+def _host_name(value: str) -> str:
+    if value and not _HOST_NAME.fullmatch(value):
+        raise ValueError(f"{value!r} is not a host name: it has up to 63 letters, digits, '-', '_' and '.'")
+    return value
 
 
 ComposeMapping = Annotated[dict[str, str | int | float | bool | None], BeforeValidator(_mapping)]
@@ -184,6 +201,13 @@ class ComposeService(ComposeSection):
     stdin_open: Ignored = None
     restart: Ignored = None
     labels: Ignored = None
+    annotations: Ignored = None
+    attach: Ignored = None
+    develop: Ignored = None
+    logging: Ignored = None
+    pull_policy: Ignored = None
+    stop_grace_period: Ignored = None
+    stop_signal: Ignored = None
     hostname: str = ""
     shm_size: Mebibytes | None = None
     tmpfs: Annotated[list[TmpfsFolder], BeforeValidator(_as_list)] = Field(default_factory=list[str])
@@ -194,8 +218,8 @@ class ComposeService(ComposeSection):
 
 
 class ComposeAgentService(ComposeService):
-    hostname: Annotated[str, Field(pattern=r"^([A-Za-z0-9]([A-Za-z0-9.-]{0,61}[A-Za-z0-9])?)?$")] = ""
-    working_dir: Annotated[str, Field(pattern="^/")] = ""
+    hostname: Annotated[str, AfterValidator(_host_name)] = ""
+    working_dir: Annotated[str, AfterValidator(absolute_path)] = ""
     user: Annotated[str, Field(coerce_numbers_to_str=True)] = ""
     pids_limit: Pids | None = None
     cap_add: list[str] = Field(default_factory=list[str])

@@ -6,9 +6,9 @@ import re
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
-from sandbox.tasks.container_files.compose_schema import Mebibytes
+from sandbox.tasks.container_files.compose_schema import Mebibytes, absolute_path
 from sandbox.tasks.task import StepsReward
 
 AGENT_SERVICE = "main"
@@ -101,7 +101,7 @@ class HarborEnvironment(HarborNetworkTable):
     mcp_servers: list[Any] = Field(default_factory=list[Any])
     skills_dir: str | None = None
     healthcheck: HarborHealthcheck | None = None
-    workdir: Annotated[str, Field(pattern="^/")] | None = None
+    workdir: Annotated[str, AfterValidator(absolute_path)] | None = None
 
 
 class HarborVerifier(HarborNetworkTable):

@@ -94,6 +94,10 @@ def _unsupported_environment(environment: HarborEnvironment, table: str = "envir
         yield f"{table}.gpus = {environment.gpus}", "sandboxes have no GPU"
     if environment.tpu:
         yield f"{table}.tpu", "sandboxes have no TPU"
+    for unit in ("memory", "storage"):
+        text, number = getattr(environment, unit), getattr(environment, f"{unit}_mb")
+        if text is not None and f"{unit}_mb" in environment.model_fields_set and text != number:
+            yield f"{table}.{unit} and {unit}_mb differ", "leave one of them out"
     if environment.mcp_servers:
         yield f"{table}.mcp_servers", "agents here have no MCP client"
     if environment.skills_dir:

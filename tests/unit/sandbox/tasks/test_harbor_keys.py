@@ -140,6 +140,8 @@ def test_tests_of_their_own_get_what_is_published_and_what_is_named_without_what
     [
         ('[environment]\nos = "Windows"', "environment.os = 'windows'"),
         ("[environment]\ngpus = 1", "environment.gpus = 1"),
+        ('[environment]\nmemory = "2G"\nmemory_mb = 512', "environment.memory and memory_mb differ"),
+        ('[environment]\nworkdir = "app"', "'app' is not an absolute path: write /app"),
         ('[environment.tpu]\ntype = "v6e"\ntopology = "2x2"', "environment.tpu"),
         ('[[environment.mcp_servers]]\nname = "a"\nurl = "b"', "environment.mcp_servers"),
         ('[environment]\nskills_dir = "/skills"', "environment.skills_dir"),
@@ -284,7 +286,7 @@ def test_a_compose_file_may_have_only_other_services(tmp_path: Path) -> None:
 def test_compose_keys_without_effect_are_remarks(tmp_path: Path) -> None:
     compose = """
 services:
-  main: {platform: linux/amd64, ports: ["80:80"]}
+  main: {platform: linux/amd64, ports: ["80:80"], logging: {driver: none}, stop_signal: SIGINT, pull_policy: always}
   db: {image: "postgres:16", ports: [5432]}
   debug: {image: busybox, profiles: [tools]}
 """
