@@ -23,7 +23,7 @@ from sandbox.grading.grade_result import GradeResult
 from sandbox.grading.steps import StepsGrade
 from sandbox.grading.suspicions import command_text
 from sandbox.providers.interface import LocalSandbox, Sandbox
-from sandbox.providers.pool_sandbox import PoolSandbox
+from sandbox.providers.pool_sandbox import AgentSandbox, PoolSandbox
 from sandbox.providers.remote_tools import ProviderToolTarget, call_remote_tool
 from sandbox.session.sandbox_session import SandboxSession
 from sandbox.tasks.task import Task
@@ -72,8 +72,18 @@ class SandboxTerminal:
         """The sandbox, which is one of a pool here or behind a pool server.  Raises UserError for any other."""
         if not isinstance(self.sandbox, PoolSandbox):
             raise UserError(
-                f"task {self.task.id} has steps or a harness (agent.harness), which only sandboxes of a pool play: "
-                "leave it out (data.task_ids), or set sandbox.provider = 'docker' or 'pool'"
+                f"task {self.task.id} has steps, which only sandboxes of a pool play: leave it out (data.task_ids), or "
+                "set sandbox.provider = 'docker' or 'pool'"
+            )
+        return self.sandbox
+
+    @property
+    def agent_sandbox(self) -> AgentSandbox:
+        """The sandbox, which can run a harness.  Raises UserError for one that cannot."""
+        if not isinstance(self.sandbox, AgentSandbox):
+            raise UserError(
+                "a harness (agent.harness) runs in no sandbox of this provider: leave it out, or set "
+                "sandbox.provider = 'docker', 'pool' or 'daytona'"
             )
         return self.sandbox
 
@@ -99,10 +109,10 @@ class SandboxTerminal:
     async def run_agent(
         self, command: str, remaining_s: Callable[[], float], on_output: Callable[[str], None]
     ) -> HarnessExit:
-        """Run a harness until it ends or ``remaining_s()`` is not above 0.  Raises as :attr:`pool_sandbox` does."""
+        """Run a harness until it ends or ``remaining_s()`` is not above 0.  Raises as :attr:`agent_sandbox` does."""
         self._commands.append("")  # the run's own command; those of its calls are recorded when they are known
         with self._attribute_loss():
-            result = await self.pool_sandbox.run_agent(command, remaining_s, on_output)
+            result = await self.agent_sandbox.run_agent(command, remaining_s, on_output)
         return HarnessExit(result.exit_code, result.output, result.timed_out)
 
     def record_commands(self, commands: Iterable[str]) -> None:
@@ -154,7 +164,7 @@ class SandboxTerminal:
         limit_s = min(step.test_timeout_s, self.limits.grade_s)
         with self._attribute_loss():
             await self._write_reply_program(last_reply)
-            if isinstance(self.sandbox, PoolSandbox):
+            if isinstance(self.sandbox, AgentSandbox):
                 result = await self.sandbox.grade(limit_s, self._commands)
             else:
                 result = await self.sandbox.grade(limit_s)

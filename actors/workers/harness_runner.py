@@ -29,7 +29,7 @@ from actors.rollout.settings import EpisodeSettings, HarnessSettings
 from actors.tokens.chat_template import Tokenizer
 from protocol.trajectory import Trajectory
 from sandbox.docker.network.proxy_address import PROXY_HOST
-from sandbox.providers.pool_sandbox import PoolSandbox
+from sandbox.providers.pool_sandbox import AgentSandbox
 from sandbox.tasks.task import Task
 
 _MODEL = "policy"
@@ -81,13 +81,13 @@ class HarnessRunner:
         """Open a harness in the terminal's sandbox; its session is open within the block."""
         on_reply, untrained = make_reply_callback(observer), self._settings.untrained_roles
         with self._gateway.open_session(settings, sampling, on_reply, untrained=untrained) as session:
-            open_gateway = partial(self._open_gateway_access, terminal.pool_sandbox, session, settings)
+            open_gateway = partial(self._open_gateway_access, terminal.agent_sandbox, session, settings)
             run = HarnessRun(session, terminal, self._settings.harness, open_gateway, settings, observer)
             yield OpenHarness(run, session)
 
     @asynccontextmanager
     async def _open_gateway_access(
-        self, sandbox: PoolSandbox, session: GatewaySession, settings: EpisodeSettings, task: Task
+        self, sandbox: AgentSandbox, session: GatewaySession, settings: EpisodeSettings, task: Task
     ) -> AsyncGenerator[Mapping[str, str]]:
         """Serve the gateway on the sandbox's own loopback; yields the environment of a harness there."""
         port, gateway = self._settings.harness_port, self._gateway

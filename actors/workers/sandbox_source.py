@@ -113,7 +113,8 @@ def sandbox_group_of(request: RolloutRequest, provider: ProviderSpec | None) -> 
 async def open_sandbox_source(
     pool: PoolSettings, provider: ProviderSpec | None, *, episodes: int, acquire_s: float
 ) -> AsyncGenerator[EpisodeSandboxSource]:
-    """Open ``pool``, or ``provider`` if it is given; a pool server's sandboxes have the same agent programs.
+    """Open ``pool``, or ``provider`` if it is given; sandboxes of pool servers and of Daytona have the same agent
+    programs.
 
     Raises UserError for an unknown provider."""
     if provider is None:
@@ -135,5 +136,5 @@ def _open_provider(
     if spec.name == POOL:
         return PoolServers(spec.urls, spec.token, acquire_s=acquire_s, programs=programs)
     if spec.name == DAYTONA:
-        return daytona_provider(spec.options)
+        return daytona_provider(spec.options, programs=programs)
     return open_plugin_provider(spec.name, spec.options)

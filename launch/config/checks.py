@@ -12,7 +12,7 @@ from protocol.cli.suggestions import did_you_mean
 from protocol.errors import UserError
 from protocol.staleness import AdmissionMode
 from sandbox.pool.leases import MAX_GROUP
-from sandbox.providers.settings import DOCKER, ENVIRONMENT, POOL
+from sandbox.providers.settings import DAYTONA, DOCKER, ENVIRONMENT, POOL
 
 BYTES_PER_TOKEN = 13
 """Bytes of one token: int32 id, uint8 mask, float32 log-probability, int32 version
@@ -80,11 +80,11 @@ def _check_agent(tables: RunTables) -> list[str]:
             "agent.harness brings an agent of its own, and agent.kind, toolset, prompt, thinking and history would "
             "not be read: leave them out, or agent.harness"
         )
-    if agent.harness and tables.sandbox.provider not in {DOCKER, POOL}:
+    if agent.harness and tables.sandbox.provider not in {DOCKER, POOL, DAYTONA}:
         problems.append(
-            "agent.harness reaches the policy on its sandbox's own loopback, where a worker or a pool server listens, "
-            f"but nobody can in sandboxes of sandbox.provider = '{tables.sandbox.provider}': set sandbox.provider = "
-            "'docker' or 'pool', or leave agent.harness out"
+            "agent.harness reaches the policy on its sandbox's own loopback, but nobody listens there in sandboxes of "
+            f"sandbox.provider = '{tables.sandbox.provider}': set sandbox.provider = 'docker', 'pool' or 'daytona', or "
+            "leave agent.harness out"
         )
     if agent.toolset is ToolsetKind.BROWSER and not tables.sandbox.uses_worker_pools:
         problems.append(

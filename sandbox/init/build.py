@@ -16,7 +16,8 @@ from protocol.errors import UserError
 
 FOLDER = Path(__file__).parent
 _FLAGS = ("-O2", "-Wall", "-Wextra", "-Wno-unused-result")
-_INIT_FLAGS = (*_FLAGS, "-static")
+STATIC_FLAGS = (*_FLAGS, "-static")
+"""Flags of a program that runs in any image."""
 _BUILTIN_FLAGS = (*_FLAGS, "-shared", "-fPIC", "-nostdlib", "-fno-stack-protector", "-Wl,-z,nodelete")
 """It takes what it needs from the bash that loads it, whatever libc that has, and stays when its name is removed."""
 
@@ -31,14 +32,14 @@ class InitPrograms(NamedTuple):
 
 
 def _digest() -> str:
-    whole = hashlib.sha256(repr((_INIT_FLAGS, _BUILTIN_FLAGS)).encode())
+    whole = hashlib.sha256(repr((STATIC_FLAGS, _BUILTIN_FLAGS)).encode())
     for each in sorted((*FOLDER.glob("**/*.c"), *FOLDER.glob("*.h"))):
         whole.update(each.read_bytes())
     return whole.hexdigest()[:12]
 
 
 class NoCompiler(UserError):
-    """PID 1 must be compiled, but there is no C compiler."""
+    """A program of ours must be compiled, but there is no C compiler."""
 
 
 def build_init(cache: Path) -> InitPrograms:
@@ -48,21 +49,24 @@ def build_init(cache: Path) -> InitPrograms:
         made = InitPrograms(folder / name, folder / f"{name}.so")
         if all(each.exists() for each in made):
             return made
-    compiler = shutil.which("gcc") or shutil.which("cc")
-    if compiler is None:
-        raise NoCompiler(
-            "sandboxes need a C compiler once, to build their PID 1, because this installation has none for "
-            f"{platform.machine()}: apt-get install gcc libc6-dev"
-        )
-    cache.mkdir(parents=True, exist_ok=True)
     made = InitPrograms(cache / name, cache / f"{name}.so")
-    _compile(compiler, _BUILTIN_FLAGS, FOLDER / "bash", made.agent_input)
-    _compile(compiler, _INIT_FLAGS, FOLDER, made.init)
+    compile_program("their PID 1", _BUILTIN_FLAGS, FOLDER / "bash", made.agent_input)
+    compile_program("their PID 1", STATIC_FLAGS, FOLDER, made.init)
     return made
 
 
-def _compile(compiler: str, flags: Sequence[str], sources: Path, target: Path) -> None:
-    """Compile the C files of a folder into ``target``, which is complete or absent. Raises UserError."""
+def compile_program(what: str, flags: Sequence[str], sources: Path, target: Path) -> None:
+    """Compile the C files of a folder into ``target``, which is complete or absent; ``what`` it is to sandboxes.
+
+    Raises UserError: NoCompiler if there is no compiler.
+    """
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    if compiler is None:
+        raise NoCompiler(
+            f"sandboxes need a C compiler once, to build {what}, because this installation has none for "
+            f"{platform.machine()}: apt-get install gcc libc6-dev"
+        )
+    target.parent.mkdir(parents=True, exist_ok=True)
     handle, made = tempfile.mkstemp(dir=target.parent, prefix=".init-")
     os.close(handle)
     try:

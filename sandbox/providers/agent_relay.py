@@ -12,9 +12,10 @@ import asyncio
 import logging
 import socket
 import tempfile
-from collections.abc import AsyncGenerator, AsyncIterable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Generator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import aiohttp
 
@@ -31,20 +32,31 @@ _log = logging.getLogger(__name__)
 
 @asynccontextmanager
 async def relay_agent_connections(open_stream: OpenStream) -> AsyncGenerator[socket.socket]:
-    """Yield a listening socket whose connections are the program's, for the block.
+    """Yield a listening socket whose connections are the program's, for the block."""
+    with open_local_listener() as local:
+        async with task_group() as group:
+            relaying = group.create_task(_relay(open_stream, local.path))
+            try:
+                yield local.listener
+            finally:
+                relaying.cancel()
 
-    It is a Unix socket in a folder that only this user can enter.
-    """
+
+class LocalListener(NamedTuple):
+    """A listening Unix socket, and where it is reached."""
+
+    listener: socket.socket
+    path: Path
+
+
+@contextmanager
+def open_local_listener() -> Generator[LocalListener]:
+    """Open a listening Unix socket in a folder that only this user can enter."""
     with tempfile.TemporaryDirectory(prefix="longshore-") as folder, socket.socket(socket.AF_UNIX) as listener:
         path = Path(folder, "gateway")
         listener.bind(str(path))
         listener.listen(MOST_CONNECTIONS)
-        async with task_group() as group:
-            relaying = group.create_task(_relay(open_stream, path))
-            try:
-                yield listener
-            finally:
-                relaying.cancel()
+        yield LocalListener(listener, path)
 
 
 async def _relay(open_stream: OpenStream, path: Path) -> None:

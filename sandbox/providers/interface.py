@@ -169,14 +169,14 @@ class LocalSandbox:
 
     @asynccontextmanager
     async def listen(self, port: int) -> AsyncGenerator[socket.socket]:
-        """Listen in the sandbox; see :meth:`sandbox.providers.pool_sandbox.PoolSandbox.listen`."""
+        """Listen in the sandbox; see :meth:`sandbox.providers.pool_sandbox.AgentSandbox.listen`."""
         with await listen_in_container(self._session.engine, self._session.container, port) as listener:
             yield listener
 
     async def run_agent(
         self, command: str, remaining_s: Callable[[], float], on_output: Callable[[str], None]
     ) -> CommandResult:
-        """Run the program of an agent; see :meth:`sandbox.providers.pool_sandbox.PoolSandbox.run_agent`."""
+        """Run the program of an agent; see :meth:`sandbox.providers.pool_sandbox.AgentSandbox.run_agent`."""
         return await self._session.shell.run_while(command, remaining_s, on_output)
 
     async def begin_step(self, number: int) -> None:

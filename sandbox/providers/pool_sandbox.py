@@ -1,5 +1,5 @@
-"""The sandboxes of pools, on this machine or behind a pool server: each also runs an agent's own program, which reaches
-a socket of this process, and plays the steps of a task.
+"""Sandboxes that also run an agent's own program, which reaches a socket of this process; and those of pools, on this
+machine or behind a pool server, which play the steps of a task as well.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from sandbox.session.shell import CommandResult
 
 
 @runtime_checkable
-class PoolSandbox(Sandbox, Protocol):
-    """A session in a pool."""
+class AgentSandbox(Sandbox, Protocol):
+    """A session that runs an agent's own program."""
 
     def listen(self, port: int) -> AbstractAsyncContextManager[socket.socket]:
         """Open a listening socket, whose connections are those that :meth:`run_agent`'s program makes to
         127.0.0.1:``port`` in the sandbox.  Nothing else can be reached through it, and nothing else reaches it.
 
-        Raises UserError where that is impossible, DockerEngineError.
+        Raises UserError where that is impossible, InfraError.
         """
         ...
 
@@ -36,14 +36,19 @@ class PoolSandbox(Sandbox, Protocol):
         """
         ...
 
+    async def grade(self, timeout_s: float | None = None, commands: Sequence[str] = ()) -> GradeResult:
+        """Grade the step that was begun, or the task; ``commands`` are those of the agent that did not go through this
+        sandbox's methods, and are read for signs of cheating."""
+        ...
+
+
+@runtime_checkable
+class PoolSandbox(AgentSandbox, Protocol):
+    """A session in a pool."""
+
     async def begin_step(self, number: int) -> None:
         """Prepare the sandbox for a step of its task, which :meth:`grade` grades from then on; steps count from 0.
 
         Raises TaskFault if the step is at fault, OSError.
         """
-        ...
-
-    async def grade(self, timeout_s: float | None = None, commands: Sequence[str] = ()) -> GradeResult:
-        """Grade the step that was begun, or the task; ``commands`` are those of the agent that did not go through this
-        sandbox's methods, and are read for signs of cheating."""
         ...

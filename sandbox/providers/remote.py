@@ -246,7 +246,7 @@ class RemoteSandbox:
 
     @asynccontextmanager
     async def listen(self, port: int) -> AsyncGenerator[socket.socket]:
-        """Listen in the sandbox; see :meth:`sandbox.providers.pool_sandbox.PoolSandbox.listen`."""
+        """Listen in the sandbox; see :meth:`sandbox.providers.pool_sandbox.AgentSandbox.listen`."""
         self._agent_port = port
         async with relay_agent_connections(partial(self._pool.open_agent_connection, self.lease_id)) as listener:
             yield listener
@@ -254,7 +254,7 @@ class RemoteSandbox:
     async def run_agent(
         self, command: str, remaining_s: Callable[[], float], on_output: Callable[[str], None]
     ) -> CommandResult:
-        """Run the program of an agent; see :meth:`sandbox.providers.pool_sandbox.PoolSandbox.run_agent`."""
+        """Run the program of an agent; see :meth:`sandbox.providers.pool_sandbox.AgentSandbox.run_agent`."""
         self._ran_agent = True
         async with task_group() as group:
             watching = group.create_task(self._interrupt_at_end(remaining_s))

@@ -13,12 +13,14 @@ from urllib.parse import urlsplit
 import orjson
 
 from actors.agents.agent import Agent
+from actors.harnesses.installation import require_installed
 from actors.rollout.settings import HarnessSettings
 from actors.workers.provider_spec import ProviderSpec
 from launch.config import RunConfig
 from protocol.errors import UserError
 from protocol.plugins import PluginGroup, load_plugin
 from protocol.processes.loopback import is_loopback
+from sandbox.host_record import HostSettings
 from sandbox.http.auth import TOKEN_VARIABLE, read_token
 from sandbox.http.server_urls import parse_server_urls
 from sandbox.providers.daytona.provider import DaytonaOptions
@@ -101,6 +103,8 @@ def check_provider(config: RunConfig, agent: Agent, environment: Mapping[str, st
         load_sdk()
         if not environment.get(_DAYTONA_KEY):
             raise UserError(f"sandbox.provider = 'daytona' needs a key: export {_DAYTONA_KEY}=…, from its dashboard")
+        if (harness := config.agent.published_harness) is not None and not config.cluster.address:
+            require_installed(HostSettings.from_environment(environment).home, harness)
     elif spec.name != POOL:
         load_plugin(PluginGroup.SANDBOX_PROVIDERS, spec.name)
     for url in spec.urls:

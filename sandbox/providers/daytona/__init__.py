@@ -9,6 +9,8 @@ requires stronger isolation, services or another user is refused.
 Nothing stays behind when a client dies: a sandbox is ephemeral, stops when it has not been renewed for a while, and has
 a maximum life.
 
+A harness's program is uploaded unless the image has it, and reaches the policy through a relay in its sandbox.
+
 Layers, from below: sdk (the used part of Daytona's SDK, typed); handle (one sandbox's calls and their errors); shell,
-files; tools, grading; sandbox; provider.
+files; tools, grading, relay, programs; sandbox; provider.
 """

@@ -46,14 +46,19 @@ class DaytonaHandle:
 
     async def call(self, verb: str, *arguments: str, wait_s: float = 0.0) -> DaytonaCallReply:
         """Call a verb of the script, which may itself wait for ``wait_s``. Raises SandboxLost."""
-        command = shlex.join(["bash", "--noprofile", "--norc", "-c", _SCRIPT, "driver", verb, *arguments])
+        bash = ("bash", "--noprofile", "--norc", "-c", _SCRIPT, "driver")
+        return await self.run_program(*bash, verb, *arguments, wait_s=wait_s)
+
+    async def run_program(self, *words: str, wait_s: float = 0.0) -> DaytonaCallReply:
+        """Run a program that answers as the script does, and may be run twice. Raises SandboxLost."""
+        command = shlex.join(words)
         limit_s = math.ceil(wait_s + _SPARE_S)
         done = await self._with_retries(lambda: self._box.process.exec(command, "/", None, limit_s), limit_s)
         answer = next((line for line in done.result.split("\n") if line.startswith("@sbx ")), "")
         return DaytonaCallReply(done.exit_code, tuple(answer.split()[1:]))
 
-    async def upload(self, files: Sequence[tuple[str, bytes]]) -> None:
-        """Upload files by path. Raises SandboxLost."""
+    async def upload(self, files: Sequence[tuple[str, bytes | str]]) -> None:
+        """Upload files by path: bytes, or the path of a file here. Raises SandboxLost."""
         made = [self._sdk.FileUpload(source=data, destination=path) for path, data in files]
         await self._with_retries(lambda: self._box.fs.upload_files(made, _FILES_S), _FILES_S)
 

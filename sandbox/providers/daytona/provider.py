@@ -19,10 +19,13 @@ from typing import Any, NamedTuple
 from protocol.cli.suggestions import did_you_mean
 from protocol.errors import InfraError, UserError
 from protocol.processes.cancellation import call_with_undo
+from sandbox.agent_programs import AgentPrograms
 from sandbox.egress_proxy.rules import find_refused_hosts
 from sandbox.errors import BuildError, SandboxLost, SandboxStartError, TaskFault
+from sandbox.host_record import HostSettings
 from sandbox.providers.daytona.files import write_files
 from sandbox.providers.daytona.handle import LONGSHORE_FOLDER, DaytonaHandle
+from sandbox.providers.daytona.programs import PackedPrograms, install_programs, pack_programs
 from sandbox.providers.daytona.sandbox import DaytonaSandbox, delete_quietly
 from sandbox.providers.daytona.sdk import DaytonaClient, DaytonaSdk, load_sdk
 from sandbox.providers.daytona.shell import DaytonaShell
@@ -68,8 +71,16 @@ class DaytonaOptions:
 class DaytonaProvider:
     """Creates sandboxes at Daytona; :func:`daytona_provider` opens it."""
 
-    def __init__(self, client: DaytonaClient, sdk: DaytonaSdk, options: DaytonaOptions) -> None:
-        self._client, self._sdk, self._options = client, sdk, options
+    def __init__(
+        self,
+        client: DaytonaClient,
+        sdk: DaytonaSdk,
+        options: DaytonaOptions,
+        home: Path,
+        packed: PackedPrograms | None = None,
+    ) -> None:
+        """``home`` is longshore's cache folder on this machine; each sandbox has the programs in ``packed``."""
+        self._client, self._sdk, self._options, self._home, self._packed = client, sdk, options, home, packed
         self._open: set[DaytonaSandbox] = set()
 
     async def open(self, task: Task, deadline_s: float | None = None) -> DaytonaSandbox:
@@ -79,6 +90,8 @@ class DaytonaProvider:
         machine = await call_with_undo(lambda: self._created(task, deadline_s or _LONGEST_S), delete_quietly)
         try:
             await _ready(machine, task)
+            if self._packed is not None:
+                await install_programs(machine, self._packed)
             spared = (await machine.call("list-processes")).words
             await _set_up(machine, task)
         except BaseException as error:
@@ -86,7 +99,7 @@ class DaytonaProvider:
             if isinstance(error, SandboxLost | OSError):
                 raise SandboxStartError(f"no sandbox for task {task.id}: {error}") from error
             raise
-        sandbox = DaytonaSandbox(machine, task, spared, self._open.discard)
+        sandbox = DaytonaSandbox(machine, task, spared, self._open.discard, self._home)
         self._open.add(sandbox)
         return sandbox
 
@@ -113,6 +126,8 @@ class DaytonaProvider:
 
     async def _created(self, task: Task, max_s: float) -> DaytonaHandle:
         options, sdk, network = self._options, self._sdk, task.network
+        programs_mb = 0 if self._packed is None else self._packed.programs.memory_mb
+        programs_gb = 0 if self._packed is None else math.ceil(self._packed.disk_bytes / (1 << 30))
         with ExitStack() as stack:
             params = sdk.CreateSandboxFromImageParams(
                 image=self._image(task.build, stack) if task.build else task.image or options.image,
@@ -121,8 +136,8 @@ class DaytonaProvider:
                 labels={"longshore": "sandbox", "task": task.id},
                 resources=sdk.Resources(
                     cpu=math.ceil(task.cpus),
-                    memory=math.ceil(task.memory_mb / 1024),
-                    disk=max(options.disk_gb, math.ceil(task.storage_mb / 1024)),
+                    memory=math.ceil((task.memory_mb + programs_mb) / 1024),
+                    disk=max(options.disk_gb, math.ceil(task.storage_mb / 1024)) + programs_gb,
                 ),
                 auto_stop_interval=options.idle_minutes,
                 ttl_minutes=math.ceil(max_s / 60),
@@ -200,10 +215,17 @@ class _NewMachine(NamedTuple):
 
 
 @asynccontextmanager
-async def daytona_provider(options: ProviderOptions, sdk: DaytonaSdk | None = None) -> AsyncGenerator[DaytonaProvider]:
-    """Open the provider; leaving it deletes the open sandboxes.
+async def daytona_provider(
+    options: ProviderOptions,
+    sdk: DaytonaSdk | None = None,
+    *,
+    programs: AgentPrograms | None = None,
+    home: Path | None = None,
+) -> AsyncGenerator[DaytonaProvider]:
+    """Open the provider; leaving it deletes the open sandboxes.  Each sandbox has the ``programs`` of an agent, which
+    are in ``home``, longshore's cache folder on this machine if it is None.
 
-    Raises UserError where the SDK is not installed or refuses its settings.
+    Raises UserError where the SDK or the programs are not installed, or the SDK refuses its settings.
     """
     chosen = DaytonaOptions.parse(options)
     package = sdk or load_sdk()
@@ -213,9 +235,11 @@ async def daytona_provider(options: ProviderOptions, sdk: DaytonaSdk | None = No
         )
     except package.DaytonaError as error:
         raise UserError(f"Daytona cannot be used ({error}): export DAYTONA_API_KEY=…, from its dashboard") from error
+    home = home or HostSettings.from_environment().home
+    packed = None if programs is None else await asyncio.to_thread(pack_programs, home, programs)
     every_s = chosen.idle_minutes * 60 / _RENEWALS
     async with client:
-        provider, tasks = DaytonaProvider(client, package, chosen), asyncio.TaskGroup()
+        provider, tasks = DaytonaProvider(client, package, chosen, home, packed), asyncio.TaskGroup()
         await tasks.__aenter__()
         keeping = tasks.create_task(provider.keep(every_s))
         try:

@@ -93,7 +93,7 @@ class _Resources(Protocol):
 
 
 class _Upload(Protocol):
-    def __call__(self, source: bytes, destination: str) -> Any: ...
+    def __call__(self, source: bytes | str, destination: str) -> Any: ...
 
 
 class _Client(Protocol):

@@ -195,6 +195,19 @@ remove) # PATH...: files or folders
 folder) # MODE PATH: replace PATH by an empty folder
     rm -rf -- "$2" && mkdir -p -- "$2" && chmod "$1" -- "$2" || exit 13
     ;;
+unpack) # ARCHIVE FOLDER: a folder that is complete or absent
+    [ -d "$2" ] && exit 0
+    made=$2.$$
+    mkdir -p -- "$made" && tar -xzf "$1" -C "$made" && mv -T -- "$made" "$2"
+    rm -rf -- "$made" "$1"
+    [ -d "$2" ] || exit 5
+    ;;
+link-programs) # FOLDER LINK TOOLS: make the programs of FOLDER those at LINK; TOOLS, a command's first word, is to be the image's
+    [ -d "$1" ] || exit 2
+    ln -sfn -- "$1" "$2" && mkdir -p "${3%/*}" || exit 13
+    [ -e "$3" ] && exit 0
+    printf '#!/bin/sh\nexec "$@"\n' > "$3" && chmod 755 "$3" || exit 13
+    ;;
 list-processes) # every PID with its start time, so that a reused PID is not mistaken for the old process
     echo "@sbx $(for pid in /proc/[0-9]*; do
         { read -r line < "$pid/stat"; } 2> /dev/null || continue

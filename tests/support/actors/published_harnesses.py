@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -22,16 +21,13 @@ from actors.tokens.chat_template import Tokenizer
 from actors.workers.harness_runner import HarnessRunner
 from protocol.errors import UserError
 from protocol.trajectory import RolloutRequest, Trajectory
-from sandbox.docker.engine import DockerEngine
-from sandbox.docker.labels import POOL_LABEL
 from sandbox.host_record import SandboxHost
-from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
 from sandbox.providers.interface import open_sandbox
 from sandbox.tasks.task import Task
 from tests.support.actors.episodes import REQUEST, episode_context, terminal_limits
 from tests.support.actors.observers import FakeObserver
 from tests.support.fakes.fake_policy import FakeTokenizer, make_reply
-from tests.support.network.http_servers import provider_of_pool
+from tests.support.sandbox.provider_kinds import open_provider
 
 _UNREACHABLE = ("ENOTFOUND", "EAI_AGAIN", "ECONNREFUSED", "ETIMEDOUT", "ENETUNREACH", "error sending request")
 """How npm and uv say that they do not reach a registry."""
@@ -153,17 +149,11 @@ async def play_harness(
     """Play the task with a harness, which is installed if it is missing; no container is left."""
     await asyncio.to_thread(install_or_skip, host, name)
     settings = HarnessSettings(harness=name)
-    programs = settings.agent_programs
-    pool = PoolSettings(f"test-{uuid.uuid4().hex}", "test", 1, agent_programs=programs if kind == "local" else None)
     async with (
-        SandboxPool(pool, host) as sandboxes,
-        provider_of_pool(sandboxes, kind, programs) as provider,
+        open_provider(host, kind, settings.agent_programs) as provider,
         HarnessRunner(settings, policy.tokenizer, policy.generate, HERMES) as harnesses,
         open_sandbox(provider, task, 600.0) as sandbox,
     ):
         terminal = SandboxTerminal(sandbox, task, terminal_limits(command_s=60.0, grade_s=60.0))
         context = episode_context(episode, task, request=request, observer=policy.observer)
-        trajectory = await harnesses.run_episode(context, terminal)
-    async with DockerEngine(host.docker_url) as engine:
-        assert not await engine.containers({POOL_LABEL: pool.name})
-    return trajectory
+        return await harnesses.run_episode(context, terminal)

@@ -67,8 +67,11 @@ class Resources:
 
 @dataclass
 class FileUpload:
-    source: bytes
+    source: bytes | str
     destination: str
+
+    def contents(self) -> bytes:
+        return self.source if isinstance(self.source, bytes) else Path(self.source).read_bytes()
 
 
 @dataclass(kw_only=True)
@@ -116,9 +119,8 @@ class AsyncFileSystem:
         self._box = box
 
     async def upload_files(self, files: list[FileUpload], timeout: int = 1800) -> None:
-        await self._box.call_backend(
-            lambda backend: backend.write_files({each.destination: each.source for each in files})
-        )
+        contents = {each.destination: each.contents() for each in files}
+        await self._box.call_backend(lambda backend: backend.write_files(contents))
 
     async def download_file(self, *args: Any) -> bytes:
         return await self._box.call_backend(lambda backend: backend.read_file(args[0]))

@@ -5,7 +5,6 @@ If these fail, a harness cannot reach the policy, reaches more than that, or its
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 
 import pytest
@@ -17,13 +16,12 @@ from actors.workers.harness_runner import HarnessRunner
 from learner.data.sequences import join_sequences
 from protocol.trajectory import EpisodeStatus, Trajectory
 from sandbox.host_record import SandboxHost
-from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
 from sandbox.providers.interface import open_sandbox
 from sandbox.tasks.task import Task, TaskStep
 from tests.support.actors.episodes import episode_context, terminal_limits
 from tests.support.fakes.fake_policy import END, FakeTokenizer, ScriptedEngine
-from tests.support.network.http_servers import provider_of_pool
 from tests.support.sandbox.bash_agent import AGENT
+from tests.support.sandbox.provider_kinds import open_provider
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow]
 
@@ -39,6 +37,7 @@ SETTINGS = EpisodeSettings(
 TASK = Task(
     id="answer",
     instruction="it's 42: write it to /app/answer",
+    workdir="/app",
     run_tests="""#!/bin/sh
 echo "==== short test summary info ===="
 if test "$(cat /app/answer)" = 42; then echo "PASSED test_answer"; else echo "FAILED test_answer"; fi
@@ -62,10 +61,8 @@ async def run(
     task: Task = TASK,
     kind: str = "local",
 ) -> Trajectory:
-    pool_settings = PoolSettings(name=f"test-harness-{os.getpid()}", run_id="test", capacity=1)
     async with (
-        SandboxPool(pool_settings, host) as pool,
-        provider_of_pool(pool, kind) as provider,
+        open_provider(host, kind) as provider,
         HarnessRunner(HarnessSettings(harness=command), FakeTokenizer(), engine.generate, HERMES) as harnesses,
         open_sandbox(provider, task, 600.0) as sandbox,
     ):
@@ -74,7 +71,7 @@ async def run(
         return await harnesses.run_episode(episode_context(settings, task), terminal)
 
 
-@pytest.mark.parametrize("kind", ["local", "router"])
+@pytest.mark.parametrize("kind", ["local", "router", "daytona"])
 async def test_a_harness_in_a_sandbox_without_a_network_yields_a_trajectory_of_its_sampled_tokens(
     docker_engine: SandboxHost, kind: str
 ) -> None:
@@ -118,7 +115,7 @@ if test -e /app/{name}; then echo "PASSED test_{name}"; else echo "FAILED test_{
     assert second.startswith("two\x01\n<assistant>"), "it shares what comes before the second instruction"
 
 
-@pytest.mark.parametrize("kind", ["local", "server"])
+@pytest.mark.parametrize("kind", ["local", "server", "daytona"])
 async def test_a_harness_that_exceeds_its_time_is_stopped_and_graded(docker_engine: SandboxHost, kind: str) -> None:
     """Its first reply's tokens cost more than all of its time."""
     engine = ScriptedEngine([call("sleep 600")])

@@ -1,63 +1,30 @@
-"""If these fail, a sandbox behaves differently at Daytona than at other providers.
-
-Daytona is a fake: a server on loopback that speaks its published API, with the types of its client packages, over plain
-containers without a PID 1 or a toolchain of ours. Its official SDK is the client, where pip can get it; else a fake of
-that, over the same containers.
-"""
+"""If these fail, a sandbox behaves differently at Daytona (:mod:`tests.support.sandbox.daytona_provider`) than at other
+providers."""
 
 from __future__ import annotations
 
-import asyncio
-import os
 from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack
 from dataclasses import replace
 
 import pytest
 import pytest_asyncio
 
-from sandbox.docker.engine import DockerEngine
 from sandbox.errors import SandboxLost, SandboxStartError, SandboxVanished
 from sandbox.grading.isolation.decision import Isolation
 from sandbox.host_record import SandboxHost
-from sandbox.providers.daytona.provider import DaytonaProvider, daytona_provider
-from sandbox.providers.daytona.sdk import DaytonaSdk
+from sandbox.providers.daytona.provider import DaytonaProvider
 from sandbox.providers.interface import Sandbox, open_sandbox
 from sandbox.tasks.task import Task
-from tests.support.fakes.fake_daytona import FakeSdk
-from tests.support.sandbox.daytona_containers import DaytonaContainer
-from tests.support.sandbox.daytona_package import daytona_package
+from tests.support.sandbox.daytona_provider import fake_daytona_provider
 from tests.support.sandbox.provider_cases import CASES, TASK, S
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
-LABELS = {"longshore.test": f"daytona-{os.getpid()}"}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def provider(docker_engine: SandboxHost) -> AsyncGenerator[DaytonaProvider]:
-    async with AsyncExitStack() as stack:
-        engine = await stack.enter_async_context(DockerEngine(docker_engine.docker_url))
-        package = stack.enter_context(daytona_package(docker_engine.home))
-
-        async def make(*, network_block_all: bool | None) -> DaytonaContainer:
-            return await DaytonaContainer.start(engine, docker_engine.base_image, LABELS, network=not network_block_all)
-
-        if package is None:
-            sdk: DaytonaSdk = FakeSdk(lambda params: make(network_block_all=params.network_block_all))
-            options = {}
-        else:
-            from tests.support.fakes.fake_daytona_server import KEY, serve_daytona
-
-            server = await stack.enter_async_context(
-                serve_daytona(lambda asked: make(network_block_all=asked.network_block_all))
-            )
-            stack.enter_context(pytest.MonkeyPatch.context()).setenv("DAYTONA_API_KEY", KEY)
-            sdk, options = package, {"api_url": f"{server.url}/api"}
-        async with daytona_provider({"image": docker_engine.base_image, **options}, sdk) as opened:
-            yield opened
-        async with asyncio.timeout(60):
-            while await engine.containers(LABELS):  # noqa: ASYNC110  the daemon removes them in its own time
-                await asyncio.sleep(0.1)
+    async with fake_daytona_provider(docker_engine) as opened:
+        yield opened
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -13,6 +13,7 @@ import pytest
 from launch.pages.packages import package_file
 from protocol.errors import UserError
 from sandbox.init import build
+from sandbox.providers.daytona.relay import build as relay_build
 
 ROOT = Path(__file__).parents[4]
 
@@ -47,8 +48,10 @@ def test_the_built_package_contains_pid_1_and_uses_it_without_a_compiler(
         assert "node_modules/uplot/dist/uPlot.iife.min.js" in carried
     monkeypatch.setattr(build, "FOLDER", built / "sandbox" / "init")
     monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(relay_build, "FOLDER", built / "sandbox" / "providers" / "daytona" / "relay")
     programs = build.build_init(tmp_path / "cache")
     assert {each.parent for each in programs} == {built / "sandbox" / "init"}
+    assert relay_build.build_relay(tmp_path / "cache").parent == relay_build.FOLDER
     assert subprocess.run([programs.init], check=False).returncode == 2, (
         "it is no program of ours: it takes three arguments"
     )
