@@ -183,8 +183,7 @@ def test_a_local_run_needs_a_callback_address_for_remote_services() -> None:
     ("overrides", "why"),
     [
         (["agent.history=individual"], "set agent.history = 'whole'"),
-        (["agent.harness=x"], "nobody can in sandboxes of sandbox.provider = 'environment': set .* 'docker' or 'pool'"),
-        (["agent.harness=x", "sandbox.provider=daytona"], "nobody can in sandboxes of sandbox.provider = 'daytona'"),
+        (["agent.harness=x"], "nobody listens .*provider = 'environment': set .* 'docker', 'pool' or 'daytona'"),
         (["sandbox.options={a=1}"], "are for daytona and providers that packages add"),
         (["sandbox.image=a:1"], "sets them where it is started"),
         (["sandbox.provider=docker", "sandbox.callback=10.0.0.1"], "remove sandbox.callback"),
@@ -209,3 +208,15 @@ def test_the_package_options_and_key_of_daytona_are_checked_before_anything_star
     with pytest.raises(UserError, match="export DAYTONA_API_KEY="):
         check(run_config)
     check(run_config, DAYTONA_API_KEY="k")
+
+
+def test_a_harness_for_daytonas_sandboxes_must_be_installed_here_unless_other_nodes_have_the_workers(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(sdk, "PACKAGE", "json")  # any that is there
+    overrides = ["sandbox.provider=daytona", "warm_start.enabled=false", "agent.harness=pi"]
+    limits = ["agent.context_tokens=16384", "agent.max_new_tokens=1024", "learner.micro_batch_tokens=16384"]
+    environment = {"DAYTONA_API_KEY": "k", "LONGSHORE_HOME": str(tmp_path)}
+    with pytest.raises(UserError, match="run `longshore harness install pi`"):
+        check(load_recipe("demo", [*overrides, *limits]), **environment)
+    check(load_recipe("demo", [*overrides, *limits, "cluster.address=head:6379"]), **environment)

@@ -7,13 +7,17 @@ import asyncio
 import importlib
 import importlib.util
 import inspect
+import io
+import tarfile
 from dataclasses import fields, replace
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
 from protocol.errors import UserError
+from sandbox.agent_programs import AgentPrograms
 from sandbox.errors import BuildError, SandboxLost, SandboxStartError, SandboxVanished, TaskFault
 from sandbox.providers.daytona import handle as machines
 from sandbox.providers.daytona import sdk as seam
@@ -32,12 +36,16 @@ class FakeDaytonaContainer:
         self.ended = False
         self.code = 0
         self.verbs: list[str] = []
+        self.failures: dict[str, int] = {}
+        """The code with which the next call of a verb fails."""
+        self.uploaded: list[bytes] = []
 
     async def run(self, command: str, cwd: str) -> tuple[int, str]:
         self.verbs.append(command.rpartition(" driver ")[2].split()[0])
-        return self.code, "@sbx 1:2 \n"
+        return self.failures.pop(self.verbs[-1], self.code), "@sbx 1:2 \n"
 
-    async def write_files(self, files: dict[str, bytes]) -> None: ...
+    async def write_files(self, files: dict[str, bytes]) -> None:
+        self.uploaded += files.values()
 
     async def read_file(self, path: str) -> bytes:
         return b""
@@ -53,6 +61,7 @@ class Lab(FakeSdk):
         super().__init__(self.ground)
         self.grounds: list[FakeDaytonaContainer] = []
         self.code = code
+        self.failures: dict[str, int] = {}
         self.hold: tuple[asyncio.Event, asyncio.Event] | None = None
 
     async def ground(self, _: CreateSandboxFromImageParams) -> FakeDaytonaContainer:
@@ -61,6 +70,7 @@ class Lab(FakeSdk):
             await self.hold[1].wait()
         self.grounds.append(FakeDaytonaContainer())
         self.grounds[-1].code = self.code
+        self.grounds[-1].failures = dict(self.failures)
         return self.grounds[-1]
 
 
@@ -149,6 +159,44 @@ async def test_an_unsupported_task_is_refused_with_the_reason_and_nothing_is_sta
         with pytest.raises(UserError, match=why):
             await provider.open(task)
     assert lab.sandboxes == []
+
+
+@pytest.mark.parametrize("image_has_them", [False, True])
+async def test_an_agents_programs_are_uploaded_unless_the_image_has_them(tmp_path: Path, image_has_them: bool) -> None:
+    (tmp_path / "harnesses" / "x-1" / "bin").mkdir(parents=True)
+    (tmp_path / "harnesses" / "x-1" / "bin" / "x").write_bytes(b"program")
+    lab = Lab()
+    lab.failures = {} if image_has_them else {"link-programs": 2}
+    async with daytona_provider(
+        {}, lab, programs=AgentPrograms("harnesses/x-1", memory_mb=1024, pids=9), home=tmp_path
+    ) as provider:
+        await provider.open(TASK)
+        (ground,), (box,) = lab.grounds, lab.sandboxes
+        assert (box.params.resources.memory, box.params.resources.disk) == (4, 4)
+    if image_has_them:
+        assert (ground.uploaded, ground.verbs[1:3]) == ([], ["link-programs", "list-processes"])
+        return
+    assert ground.verbs[1:4] == ["link-programs", "unpack", "link-programs"]
+    with tarfile.open(fileobj=io.BytesIO(ground.uploaded[0])) as tar:
+        assert [member.name for member in tar if member.isreg()] == ["./bin/x"]
+
+
+async def test_an_agents_programs_that_cannot_be_unpacked_are_named(tmp_path: Path) -> None:
+    (tmp_path / "harnesses" / "x-1").mkdir(parents=True)
+    lab = Lab()
+    lab.failures = {"link-programs": 2, "unpack": 5}
+    programs = AgentPrograms("harnesses/x-1", memory_mb=0, pids=9)
+    async with daytona_provider({}, lab, programs=programs, home=tmp_path) as provider:
+        with pytest.raises(SandboxStartError, match=r"cannot be unpacked in sandbox fake-0: code 5"):
+            await provider.open(TASK)
+        assert lab.grounds[0].ended
+
+
+async def test_programs_that_are_not_installed_are_named_before_a_sandbox_starts(tmp_path: Path) -> None:
+    programs = AgentPrograms("harnesses/x-1", memory_mb=0, pids=9)
+    with pytest.raises(UserError, match=r"harnesses/x-1 does not exist.*longshore harness install"):
+        async with daytona_provider({}, Lab(), programs=programs, home=tmp_path):
+            raise AssertionError
 
 
 async def test_the_agent_phase_may_reach_only_the_allowed_hosts() -> None:
