@@ -45,8 +45,8 @@ from protocol.run_directory.process_log import bind_log_ids
 from protocol.stream.sender import TrajectorySender
 from protocol.trajectory import RolloutRequest
 from sandbox.browser.installation import require_browser
-from sandbox.host_record import HostSettings, current_host
-from sandbox.providers.settings import DAYTONA, ENVIRONMENT
+from sandbox.host_record import current_host
+from sandbox.providers.settings import ENVIRONMENT
 from sandbox.tasks.task import Task
 
 _STATISTICS_S = 1.0
@@ -149,8 +149,8 @@ class RolloutWorker:
         """Open the episodes' resources: sandboxes, the chat format, harnesses or environment services, and the
         reward.  Raises UserError if the harness or the browser is not installed."""
         spec, provider = self._spec, self._spec.provider
-        if (published := spec.harness.published_harness) is not None and (provider is None or provider.name == DAYTONA):
-            require_installed(HostSettings.from_environment().home, published)
+        if provider is None and (published := spec.harness.published_harness) is not None:
+            require_installed(current_host().home, published)
         if spec.agent.settings.toolset is ToolsetKind.BROWSER:
             require_browser(current_host().home)
         thinking = spec.agent.settings.thinking.template_argument

@@ -202,7 +202,7 @@ unpack) # ARCHIVE FOLDER: a folder that is complete or absent
     rm -rf -- "$made" "$1"
     [ -d "$2" ] || exit 5
     ;;
-link-programs) # FOLDER LINK TOOLS: make the programs of FOLDER those at LINK; TOOLS, a command's first word, is to be the image's
+link-programs) # FOLDER LINK TOOLS: make the programs of FOLDER those at LINK; what is called by TOOLS is the image's
     [ -d "$1" ] || exit 2
     ln -sfn -- "$1" "$2" && mkdir -p "${3%/*}" || exit 13
     [ -e "$3" ] && exit 0

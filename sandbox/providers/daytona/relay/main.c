@@ -85,7 +85,8 @@ static int listen_on_loopback(int port) {
     int on = 1, listener = open_socket(AF_INET);
     loopback.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    if (bind(listener, (struct sockaddr *)&loopback, sizeof loopback) < 0 || listen(listener, CONNECTIONS) < 0) exit(errno);
+    if (bind(listener, (struct sockaddr *)&loopback, sizeof loopback) < 0) exit(errno);
+    if (listen(listener, CONNECTIONS) < 0) exit(errno);
     return listener;
 }
 
