@@ -50,7 +50,7 @@ def _read_exchange(data: bytes) -> _Exchange:
         body, reply = value["body"], value["reply"]
     except (ValueError, TypeError, KeyError, RecursionError):
         return _Exchange(data, _REPLIES[0])
-    body = body.encode(errors="surrogateescape") if isinstance(body, str) else json.dumps(body).encode()
+    body = body.encode(errors="surrogatepass") if isinstance(body, str) else json.dumps(body).encode()
     return _Exchange(body, str(reply).encode(errors="replace").decode() or "\x01")
 
 

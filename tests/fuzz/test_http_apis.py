@@ -51,7 +51,7 @@ OPERATIONS = {
     ("monitor", POSITIVE): 18,
     ("monitor", NEGATIVE): 0,
 }
-"""Operations that have requests of a kind: those without a body and with parameters of any text have no invalid ones."""
+"""Operations that have requests of a kind: one without a body whose parameters are any text has no invalid ones."""
 
 
 def load(document: Json, url: str) -> schemathesis.BaseSchema:

@@ -50,9 +50,10 @@ def check_operations(
     examples: int,
     change: Callable[[schemathesis.Case], None] = lambda case: None,
 ) -> int:
-    """Send ``examples`` generated requests to each operation, each after ``change``.  Return the number of operations,
-    without those of which no request is invalid if ``mode`` asks for such.  Raises unless every reply has a documented status and a body as documented, and none is a 5xx that is
-    not documented."""
+    """Send ``examples`` generated requests to each operation, each after ``change``.
+
+    Return the number of operations, without those of which no request is invalid if ``mode`` asks for such.  Raises
+    unless every reply has a documented status and a documented body, and none is a 5xx."""
     checked = 0
     for operation in (found.ok() for found in document.get_all_operations()):
 

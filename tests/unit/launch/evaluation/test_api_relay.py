@@ -198,7 +198,9 @@ async def test_a_body_that_is_no_json_object_passes_unchanged(monkeypatch: pytes
         chat = FakeChat(scripted_replies(""), url=f"http://127.0.0.1:{port}/v1")
         async with asking(settings_of(chat), monkeypatch) as (line, client):
             headers = {"Authorization": f"Bearer {client.api_key}"}
-            async with aiohttp.ClientSession(headers=headers) as harness:
-                async with harness.post(f"{client.base_url}responses", data=body) as answer:
-                    assert (answer.status, await answer.read()) == (200, body)
+            async with (
+                aiohttp.ClientSession(headers=headers) as harness,
+                harness.post(f"{client.base_url}responses", data=body) as answer,
+            ):
+                assert (answer.status, await answer.read()) == (200, body)
             assert [turn.text for turn in line.all_turns()] == [""]

@@ -57,7 +57,9 @@ def test_text_calls_and_counts_are_read_from_each_api(
     assert (found.prompt_tokens, found.sampled_tokens) == (30, 20)
 
 
-@pytest.mark.parametrize("body", [b"<html>", b"[1]", b"", b'{"choices": [1], "output": {}, "content": "x"}', b'{"a": "\xff"}'])
+@pytest.mark.parametrize(
+    "body", [b"<html>", b"[1]", b"", b'{"choices": [1], "output": {}, "content": "x"}', b'{"a": "\xff"}']
+)
 def test_what_is_no_reply_reads_as_an_empty_one(body: bytes) -> None:
     assert reply_of(body) == RelayedReply()
 
