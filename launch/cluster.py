@@ -104,12 +104,14 @@ def _new_config(arguments: ClusterArguments) -> RunConfig:
 
 
 def _check_ready(config: RunConfig) -> None:
-    """Raise UserError for problems that can be found before anything starts, also of the cluster to join."""
+    """Print the warnings about this machine.  Raises UserError for problems that can be found before anything starts,
+    also of the cluster to join."""
     if remark := describe_urls_source(config.sandbox, os.environ):
         error_console().print(f"remark: {remark}")
-    for warning in run_preflight_checks(config):
-        error_console().print(f"warning: {warning.check}: {warning}")
+    warnings = run_preflight_checks(config)
     os.environ.update(resolve_ray_environment(config.cluster.address, os.environ))
+    for each in warnings:
+        error_console().print(f"warning: {each.check}: {each}")
 
 
 def _resumed_run(arguments: ClusterArguments) -> tuple[Path, RunConfig]:

@@ -505,10 +505,10 @@ def test_a_runs_start_tells_the_warnings_of_its_machine(
     monkeypatch.setattr(host_checks, "HOST_CHECKS", (check,))
     assert require_host(REQUIREMENTS) == [late]
 
-    def stop(*_: object) -> dict[str, str]:
+    def stop(*_: object, **__: object) -> None:
         raise UserError("far enough")
 
-    monkeypatch.setattr("launch.cluster.resolve_ray_environment", stop)
+    monkeypatch.setattr("launch.cluster.RunDirectory.create", stop)
     done = call_command(capfd, "launch.cluster", "demo")
     assert done.stderr.splitlines()[-2:] == ["warning: clock: late: mend it", "error: far enough"]
 
