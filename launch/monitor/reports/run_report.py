@@ -129,7 +129,10 @@ def _body(facts: ReportFacts, recordings: list[dict[str, JsonValue]], config: di
 
 def _evaluation(facts: ReportFacts) -> PageSection:
     head = ("family", "before", "after", "difference", "greedy", "episodes")
-    note = "pass@1 ± standard error, difference paired by task; greedy: one attempt with greedy decoding"
+    note = (
+        "by family of tasks, or the data source of rows: pass@1 ± standard error, difference paired by task; "
+        "greedy: one attempt with greedy decoding"
+    )
     body = html_table(head, facts.evaluation_rows, total=facts.evaluation_total) if facts.evaluation_rows else ""
     if facts.held_out_rows:
         body += "<h3>Held-out family, never trained on</h3>" + html_table(head, facts.held_out_rows)

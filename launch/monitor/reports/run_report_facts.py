@@ -199,7 +199,7 @@ def _fill_evaluation(
     families = {name: row for name, row in get_mapping(evaluation, "families").items() if isinstance(row, dict)}
     for name, row in families.items():
         rows = facts.held_out_rows if row.get("held_out") is True else facts.evaluation_rows
-        rows.append((humanize_name(name), *_scores(row)))
+        rows.append((name, *_scores(row)))
     if before is not None or after is not None:
         sides: Event = {side: get_mapping(evaluation, side) for side in ("before", "after")}
         for found in (before, after):

@@ -59,7 +59,7 @@ def test_the_figures_of_the_report_are_those_of_the_summary(run_dir: Path):
     assert f"the bound is {summary['staleness']['max_staleness']}" in page
     assert f"at most {summary['weights']['pause_ms_max']:,.0f} ms" in page
     for family, row in evaluation["families"].items():
-        assert family.replace("_", " ") in page
+        assert family in page
         assert f"+{100 * row['difference']:.1f} ± 9.2" in page
 
 
@@ -78,8 +78,8 @@ def test_the_share_of_episodes_by_isolation_is_shown(run_dir: Path):
 def test_the_held_out_family_is_shown_separately(run_dir: Path):
     before, _, after = _report(run_dir).partition("Held-out family, never trained on")
     for family in HELD_OUT:
-        assert family.replace("_", " ") not in before.partition("Evaluation</h2>")[2]
-        assert f"<td>{family.replace('_', ' ')}</td>" in after
+        assert family not in before.partition("Evaluation</h2>")[2]
+        assert f"<td>{family}</td>" in after
 
 
 def test_a_broken_promise_is_shown_as_broken(run_dir: Path):
@@ -194,9 +194,9 @@ def test_a_run_that_ended_early_shows_its_evaluations_by_family(tmp_path: Path):
     write_run_attempts(run, "before", [make_attempt(f"{name}-0", family=name) for name in families])
     table = _report(run).partition("Evaluation</h2>")[2]
     trained, _, held_out = table.partition("Held-out family, never trained on")
-    assert "<td>count words</td>" in trained
-    assert "<td>sort unique</td>" not in trained
-    assert "<td>sort unique</td>" in held_out
+    assert "<td>count_words</td>" in trained
+    assert "<td>sort_unique</td>" not in trained
+    assert "<td>sort_unique</td>" in held_out
 
 
 def test_online_evaluations_are_in_the_report_with_and_without_a_summary(tmp_path: Path):
