@@ -1,9 +1,10 @@
 """Judges whether a curve grows: a pure rule about samples of one figure of one process.
 
-A figure grows if, after the warm-up, its robust trend rises by more than its bound, and rises in each third of what is
-judged.  The trend is the Theil–Sen estimator: the median of the slopes between all pairs of samples (P. K. Sen,
-"Estimates of the regression coefficient based on Kendall's tau", 1968), which a burst, a collection of garbage or an
-episode more in flight does not move.  What is still filling rises ever more slowly and passes; what leaks goes on.
+A figure grows if, after the warm-up, its robust trend rises by more than its bound, rises in each third of what is
+judged, and leaves the band in which it swung before the second third.  The trend is the Theil–Sen estimator: the median
+of the slopes between all pairs of samples (P. K. Sen, "Estimates of the regression coefficient based on Kendall's tau",
+1968), which a burst, a collection of garbage or an episode more in flight does not move.  What is still filling rises
+ever more slowly and passes; what leaks goes on.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ MIN_SAMPLES = 12
 _THIRDS = 3
 _STEADY_SHARE = 0.25
 """Least rise of a third, as a share of what it would be at a constant rate."""
+_BAND_QUANTILE = 0.99
+"""Share of the samples that lie in the band; the others are bursts."""
 _MAX_POINTS = 600
 """Number of samples, medians of neighbours, between which slopes are computed."""
 _HOUR_S = 3600.0
@@ -129,20 +132,34 @@ def judge_curve(curve: Curve, warm_up_s: float) -> Growth:
     """Judge the samples that were taken ``warm_up_s`` or later after the soak began."""
     times, values = np.asarray(curve.times_s, np.float64), np.asarray(curve.values, np.float64)
     judged = times >= warm_up_s
-    times, values = times[judged], values[judged]
+    warm_up, times, values = values[~judged], times[judged], values[judged]
     if len(times) < MIN_SAMPLES:
         return Growth(curve.part, curve.figure, 0.0, *_level_and_peak(values), 0.0, 0.0, grows=False)
     level, peak = _level_and_peak(values)
     bound, span = curve.figure.bound(level), float(times[-1] - times[0])
     thinned_times, thinned = _thin(times), _thin(values)
     slope = theil_sen_slope(thinned_times, thinned)
-    thirds = zip(np.array_split(thinned_times, _THIRDS), np.array_split(thinned, _THIRDS), strict=True)
+    grows = (
+        slope * span > bound
+        and _rises_in_each_third(thinned_times, thinned, slope)
+        and _leaves_its_band(warm_up, values)
+        and not (curve.figure.is_work or curve.figure is Figure.PROPORTIONAL)
+    )
+    return Growth(curve.part, curve.figure, span, level, peak, slope * _HOUR_S, bound, grows=grows)
+
+
+def _rises_in_each_third(times: Samples, values: Samples, slope: float) -> bool:
+    thirds = [*zip(np.array_split(times, _THIRDS), np.array_split(values, _THIRDS), strict=True)]
     medians = [(float(np.median(at)), float(np.median(had))) for at, had in thirds]
-    steady = all(
+    return all(
         later[1] - earlier[1] >= _STEADY_SHARE * slope * (later[0] - earlier[0]) for earlier, later in pairwise(medians)
     )
-    grows = slope * span > bound and steady and not (curve.figure.is_work or curve.figure is Figure.PROPORTIONAL)
-    return Growth(curve.part, curve.figure, span, level, peak, slope * _HOUR_S, bound, grows=grows)
+
+
+def _leaves_its_band(warm_up: Samples, values: Samples) -> bool:
+    """Return whether the last third lies above all that there was in the warm-up and in the first third."""
+    first, _, last = np.array_split(values, _THIRDS)
+    return bool(np.median(last) > np.quantile(np.concatenate((warm_up, first)), _BAND_QUANTILE))
 
 
 def _level_and_peak(values: Samples) -> tuple[float, float]:

@@ -93,7 +93,9 @@ class SoakSampler:
 
     async def keep_sampling(self, began: float, interval_s: float) -> None:
         """Sample until cancelled.  ``began`` is a time of :func:`time.monotonic`."""
+        clock = asyncio.get_running_loop().time
         while True:
+            due = clock() + interval_s
             sample = {**await asyncio.to_thread(self.processes.sample), **await asyncio.to_thread(self.work.sample)}
             with suppress(DockerEngineError):
                 found = await self.inventory()
@@ -103,7 +105,7 @@ class SoakSampler:
                     CurveKey(SANDBOXES, "", Figure.VOLUMES): len(found.volumes),
                 }
             self.curves.append(time.monotonic() - began, sample)
-            await asyncio.sleep(interval_s)
+            await asyncio.sleep(max(0.0, due - clock()))
 
     async def inventory(self) -> DockerInventory:
         """Return what the run and the servers have on the engine.  Raises DockerEngineError."""

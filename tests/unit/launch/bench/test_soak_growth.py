@@ -127,11 +127,12 @@ def test_what_fills_or_swings_does_not_grow_and_what_hides_in_noise_does() -> No
 def test_a_count_may_swing_with_the_load_and_must_not_creep() -> None:
     rng = random.Random(2)
     swinging = [40.0 + rng.randrange(8) for _ in range(300)]
-    creeping = [value + second // 40 for second, value in enumerate(swinging)]
+    creeping = [value + second // 20 for second, value in enumerate(swinging)]
     constant = [40.0] * 300
     one_more = [40.0 + (second > 200) for second in range(300)]
-    curves = (swinging, creeping, constant, one_more)
-    assert [judged(curve, Figure.DESCRIPTORS) for curve in curves] == [False, True, False, False]
+    in_its_band = [40.0 + (second % 9) / 2 + second / 75 for second in range(300)]
+    curves = (swinging, creeping, constant, one_more, in_its_band)
+    assert [judged(curve, Figure.DESCRIPTORS) for curve in curves] == [False, True, False, False, False]
 
 
 def test_a_process_that_had_to_last_and_did_not_is_named(tmp_path: Path) -> None:
