@@ -6,6 +6,7 @@ Bytes are URL-safe base64. Everything that a task can request of the host is bou
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
@@ -175,6 +176,7 @@ def _step(where: str, step: TaskStep) -> dict[str, object]:
         f"{where}.tests_user": _is_text(step.tests_user, 100),
         f"{where}.healthcheck": step.healthcheck is None or _is_healthcheck(step.healthcheck),
         f"{where}.agent_timeout_s": 0 < step.agent_timeout_s <= MAX_SECONDS,
+        f"{where}.min_rewards": all(map(math.isfinite, step.min_rewards.values())),
         f"{where}.test_timeout_s": 0 < step.test_timeout_s <= MAX_SECONDS,
     }
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import atexit
 import json
 from collections.abc import Callable, Coroutine, Sequence
-from functools import partial
+from functools import cache, partial
 from types import ModuleType
 from typing import Any, NamedTuple, TypeVar
 
@@ -71,7 +73,7 @@ def _complete(read: Callable[[bytes], ApiCall], replies: ModuleType, errors: Mod
             def send(part: PartialCompletion) -> None:
                 events.append(stream.encode_partial(part.parse(), part.prompt_tokens))
 
-            session.count_prompt_tokens(call.request)
+            _result(session.count_prompt_tokens(call.request))
             answer = _result(session.complete(call.request, send))
             json.loads(replies.encode_reply(call, answer, _METADATA))
             _check_events(b"".join([*events, stream.encode_end(answer)]))
@@ -88,13 +90,15 @@ async def _generate(reply: str, request: GenerateRequest, watch: OnPartialReply 
     return make_reply(ids, 1)
 
 
+@cache
+def _runner() -> asyncio.Runner:
+    runner = asyncio.Runner()
+    atexit.register(runner.close)
+    return runner
+
+
 def _result(call: Coroutine[Any, Any, T]) -> T:
-    """Return the result of a coroutine that waits for nothing."""
-    try:
-        call.send(None)
-    except StopIteration as ended:
-        return ended.value
-    raise FuzzFindingError("it waits for something, although the engine answers at once")
+    return _runner().run(call)
 
 
 def _check_events(stream: bytes) -> None:

@@ -116,3 +116,10 @@ def test_no_task_can_ask_for_a_capability():
 def test_a_value_that_is_not_a_task_is_refused(value: object):
     with pytest.raises(TaskRefused, match="not a valid task"):
         decode_task(value)
+
+
+def test_a_reward_without_end_that_a_step_needs_is_refused():
+    step = {"name": "a", "instruction": "b", "min_rewards": {"reward": float("inf")}}
+    value = encode_task(Task("t", "a")) | {"steps": [step]}
+    with pytest.raises(TaskRefused, match="min_rewards"):
+        decode_task(value)
