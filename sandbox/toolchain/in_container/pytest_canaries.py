@@ -1,8 +1,10 @@
 """Tests of longshore's own beside a task's, by which a module that falsifies pytest's outcomes is found out.
 
 Code of the agent that tests import runs in pytest's process and can replace whatever decides and reports outcomes.
-Such a replacement makes canaries pass: tests that must fail, under random names, which take the same way through pytest
-as the task's. They appear in no report and do not count.
+Such a replacement makes canaries pass: tests that must fail, which take the same way through pytest as the task's: two
+under random names, and at the end of the session one under the name and the id of each test that was collected (of 200
+of them, by chance, if there are more), so that a replacement which falsifies only tests that it names shows too. They
+appear in no report and do not count.
 
 The grader leaves a secret in a file (:mod:`sandbox.grading.canaries`). A session takes it before anything is imported
 and leaves its digest, from which it cannot be computed, for the next session. Only the process that has taken it can
@@ -16,12 +18,13 @@ library and pytest only, Python 3.8 and later: a copy runs in containers.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from ctypes import CDLL
 from fcntl import LOCK_EX, LOCK_UN, flock
 from os import environ, geteuid, register_at_fork, urandom
 from pathlib import Path
+from types import FunctionType
 from typing import TextIO
 
 import pytest
@@ -34,6 +37,7 @@ from sandbox.toolchain.in_container.layout import CANARIES_VARIABLE
 _PR_SET_DUMPABLE = 4
 _FAILS = ("passed", "failed", "passed")
 """Outcomes of a test that fails: of its beginning, its call and its end."""
+_MOST_NAMESAKES = 200
 
 
 def run_pytest() -> int:
@@ -61,11 +65,14 @@ class _Canaries:
         self._secret = ""
         self._lied = False
         """True if a canary has passed."""
+        self._running: pytest.Item | None = None
+        self._outcomes: tuple[str, ...] = ()
+        """Those of the phases of the canary that runs."""
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionstart(self, session: pytest.Session) -> None:
         with suppress(Exception):  # whatever a pytest of any version raises: then canaries prove nothing in it
-            if all(outcomes == _FAILS for outcomes in self._run(session)):
+            if all(outcomes == _FAILS for outcomes in self._run_strangers(session)):
                 _hide_memory()
                 self._file = self._path.open("r+")
                 with _locked(self._file) as lines:
@@ -73,13 +80,15 @@ class _Canaries:
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Generator[None]:
-        self._check(session)
+        self._check(self._run_strangers(session))
         yield
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         runner.pytest_sessionfinish(session)  # ends the tests of a session that was stopped
-        self._check(session)
+        if self._file:
+            self._check(self._run_strangers(session))
+            self._check(self._run_namesakes(session))
 
     @pytest.hookimpl(trylast=True)
     def pytest_unconfigure(self) -> None:
@@ -87,34 +96,39 @@ class _Canaries:
             with self._file, _locked(self._file) as lines:
                 lines.append(LIED if self._lied else proof_of(self._secret))
 
-    def _check(self, session: pytest.Session) -> None:
+    def _check(self, canaries: Iterable[tuple[str, ...]]) -> None:
         if self._file:
-            self._lied |= any({*outcomes} == {"passed"} for outcomes in self._run(session))
+            self._lied |= any({*outcomes} == {"passed"} for outcomes in canaries)
 
-    def _run(self, session: pytest.Session) -> list[tuple[str, ...]]:
-        """Run a canary of each kind. Returns the outcomes of the phases of each."""
-        parent = _CanaryParent.from_parent(  # pyright: ignore[reportUnknownMemberType]  pytest leaves its keywords untyped
-            session, name=""
+    def _run_strangers(self, session: pytest.Session) -> Iterator[tuple[str, ...]]:
+        """Run a canary of each kind under a name that no test has. Yields the outcomes of the phases of each."""
+        for body in (_compares, _expects):
+            yield self._run(_make_parent(session, ""), f"test_{urandom(6).hex()}", body)
+
+    def _run_namesakes(self, session: pytest.Session) -> Iterator[tuple[str, ...]]:
+        """Run a canary under the name of each test, by what reports call it and by what its function is called."""
+        tests = getattr(session, "items", [])  # none in the controller of pytest-xdist
+        for test in sorted(tests, key=lambda _: urandom(8))[:_MOST_NAMESAKES]:
+            with suppress(Exception):  # a test of another plugin's kind, which has no function or place
+                body = _named_as(test.function)
+                parent = _make_parent(session, test.parent.nodeid)
+                yield self._run(parent, test.name, body)
+
+    def _run(self, parent: _CanaryParent, name: str, body: Callable[[], None]) -> tuple[str, ...]:
+        canary = pytest.Function.from_parent(  # pyright: ignore[reportUnknownMemberType]  pytest leaves its keywords untyped
+            parent, name=name, callobj=body, fixtureinfo=FuncFixtureInfo((), (), [], {})
         )
-        canaries = [
-            _Canary.from_parent(  # pyright: ignore[reportUnknownMemberType]  pytest leaves its keywords untyped
-                parent,
-                name=f"test_{urandom(6).hex()}",
-                callobj=body,
-                fixtureinfo=FuncFixtureInfo((), (), [], {}),
-            )
-            for body in (_compares, _expects)
-        ]
-        for canary in canaries:
-            canary.ihook.pytest_runtest_protocol(item=canary, nextitem=None)
-        return [canary.outcomes for canary in canaries]
+        self._running, self._outcomes = canary, ()
+        canary.ihook.pytest_runtest_protocol(item=canary, nextitem=None)
+        self._running = None
+        return self._outcomes
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
         """Run a canary as any test, but report it to nobody."""
-        if not isinstance(item, _Canary):
+        if item is not self._running:
             return None
-        item.outcomes = tuple(report.outcome for report in runner.runtestprotocol(item, log=False))
+        self._outcomes = tuple(report.outcome for report in runner.runtestprotocol(item, log=False))
         return True
 
 
@@ -127,11 +141,17 @@ class _CanaryParent(pytest.Collector):
         return []
 
 
-class _Canary(pytest.Function):
-    """A test that appears in no report."""
+def _make_parent(session: pytest.Session, nodeid: str) -> _CanaryParent:
+    return _CanaryParent.from_parent(  # pyright: ignore[reportUnknownMemberType]  pytest leaves its keywords untyped
+        session, name="", nodeid=nodeid
+    )
 
-    outcomes: tuple[str, ...] = ()
-    """Those of its phases."""
+
+def _named_as(function: FunctionType) -> FunctionType:
+    """Return a function that fails, with the name and the file of another."""
+    own = function.__code__
+    code = _compares.__code__.replace(co_name=own.co_name, co_filename=own.co_filename)
+    return FunctionType(code, _compares.__globals__, code.co_name)
 
 
 def _hide_memory() -> None:

@@ -71,6 +71,13 @@ def lie(cls, *a, **k):
 CallInfo.from_call = classmethod(lie)
 """,
     "tests do nothing": "import pytest\npytest.Function.runtest = lambda self: None",
+    "tests that it names do nothing": """
+import pytest
+run = pytest.Function.runtest
+def lie(self):
+    self.name in {"test_twelve", "test_seven"} or run(self)
+pytest.Function.runtest = lie
+""",
     "a plugin of the module's own": """
 import gc, pytest
 class Lie:

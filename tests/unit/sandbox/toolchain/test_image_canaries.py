@@ -24,6 +24,12 @@ for module, names in (
     for name in names:
         unittest.mock.patch.object(module, name, return_value=1).start()
 """
+NAMED = """
+import pytest
+run = pytest.Function.runtest
+def lie(self): {} or run(self)
+pytest.Function.runtest = lie
+"""
 LIES = "import pytest\npytest.Function.runtest = lambda self: None\n"
 
 
@@ -32,6 +38,13 @@ LIES = "import pytest\npytest.Function.runtest = lambda self: None\n"
     [
         (PATCHES, CanaryVerdict.TRUE),
         (LIES, CanaryVerdict.LIED),
+        (NAMED.format("self.name == 'test_fails'"), CanaryVerdict.LIED),
+        (NAMED.format("self.nodeid == 'test_a.py::test_fails'"), CanaryVerdict.LIED),
+        (
+            NAMED.format("self.function.__code__.co_name == 'test_fails' and type(self) is pytest.Function"),
+            CanaryVerdict.LIED,
+        ),
+        (NAMED.format("self.name == 'test_other'"), CanaryVerdict.TRUE),
         ("", CanaryVerdict.TRUE),
         ("import os\nos._exit(0)", CanaryVerdict.SILENT),
     ],
@@ -43,5 +56,6 @@ def test_a_pytest_finds_the_canaries_on_its_path(tmp_path: Path, module: str, ve
     (tmp_path / "test_a.py").write_text(f"{module}\ndef test_fails(): assert 0\n")
     env = {**os.environ, "PYTHONPATH": str(tmp_path / "plugin"), CANARIES_VARIABLE: str(record)}
     words = (sys.executable, "-m", "pytest", "-q", "--rootdir=.", "-c/dev/null", "test_a.py")
-    subprocess.run(words, cwd=tmp_path, env=env, stdout=sys.stderr, check=False)
+    ended = subprocess.run(words, cwd=tmp_path, env=env, stdout=sys.stderr, check=False)
+    assert ended.returncode in {0, 1}, "the canaries have ended the session otherwise than its tests"
     assert canaries.judge(record.read_bytes()) is verdict
