@@ -2,7 +2,6 @@
 
 import io
 import json
-import os
 import pickle
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from torch.distributed.checkpoint import filesystem as torch_files
 from learner.settings import LoraSettings
 from protocol.files.digests import digest_files
 from protocol.weights import WeightVersion
+from tests.support.hostile_pickles import MakesFolder
 
 pytestmark = pytest.mark.first_case
 
@@ -190,16 +190,6 @@ def test_a_truncated_checkpoint_is_refused(ranks, settings, tmp_path, suffix):
     assert "is not a checkpoint that can be loaded" in message
     assert "--resume" in message
     assert before == after
-
-
-class MakesFolder:
-    """A value whose pickle makes a folder as it is loaded."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = str(folder)
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return os.mkdir, (self.folder,)
 
 
 def bring_code_in_common_state(folder: Path, value: object) -> None:

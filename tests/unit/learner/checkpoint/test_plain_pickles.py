@@ -7,18 +7,9 @@ import pytest
 from torch.distributed.checkpoint import filesystem as torch_files
 
 from learner.checkpoint.plain_pickles import METADATA_FILE, read_metadata
+from tests.support.hostile_pickles import MakesFolder
 
 CLASSES = "torch.distributed.checkpoint.metadata"
-
-
-class MakesFolder:
-    """A value whose pickle makes a folder as it is loaded."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return Path.mkdir, (self.folder,)
 
 
 def text(value: str) -> bytes:
