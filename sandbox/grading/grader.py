@@ -41,6 +41,7 @@ from sandbox.errors import DestructionCause, SandboxDestroyed, SandboxLost
 from sandbox.grading.canaries import CANARIES_FILE, MAX_RECORD_BYTES, Canaries, plan_canaries
 from sandbox.grading.containers.agent_processes import kill_tests
 from sandbox.grading.containers.artifacts import UnfitArtifactError
+from sandbox.grading.containers.collected_state import collect_state
 from sandbox.grading.containers.container_paths import clear_paths, give_paths, touch
 from sandbox.grading.containers.grading_container import longest_overhead_s, open_grading_container
 from sandbox.grading.containers.symlink_guard import remove_links
@@ -85,6 +86,7 @@ async def grade_sandbox(
     started = time.perf_counter()
     limit_s = timeout_s or task.test_timeout_s
     isolation = None
+    notes = await collect_state(session, task)
     try:
         async with (
             open_grading_container(session, task, limit_s) as test_session,
@@ -103,12 +105,13 @@ async def grade_sandbox(
     if task.grading is GradingLevel.LIVE:
         isolation = Isolation.LIVE
     result = run.result(task, commands, task.grading, isolation, (time.perf_counter() - started) * 1000)
-    return dataclasses.replace(result, log="\n".join((result.log, *session.stopped_services)))
+    return dataclasses.replace(result, log="\n".join((result.log, *notes, *session.stopped_services)))
 
 
 def max_grading_s(task: Task, timeout_s: float | None = None) -> float:
     """Return the maximum seconds that :func:`grade_sandbox` takes on a host that answers."""
-    return (timeout_s or task.test_timeout_s) + longest_overhead_s(task.grading)
+    collect_s = max(sum(each.timeout_s for each in step.collect) for step in task.in_steps)
+    return (timeout_s or task.test_timeout_s) + collect_s + longest_overhead_s(task.grading)
 
 
 def _decide_isolation(task: Task, *, verifier: bool = True, plain: bool = True) -> Isolation:

@@ -21,7 +21,16 @@ from sandbox.docker.network.private_networks import MAX_SERVICES
 from sandbox.images.image_names import is_reference
 from sandbox.tasks.allowed_hosts import split_authority
 from sandbox.tasks.file_tree import path_problem
-from sandbox.tasks.task import ImageBuild, SharedFolder, Task, TaskHealthcheck, TaskService, TaskStep, TestsEnvironment
+from sandbox.tasks.task import (
+    CollectCommand,
+    ImageBuild,
+    SharedFolder,
+    Task,
+    TaskHealthcheck,
+    TaskService,
+    TaskStep,
+    TestsEnvironment,
+)
 
 _ID = re.compile(r"[A-Za-z0-9_.-]{1,200}")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -80,6 +89,7 @@ def check_task_bounds(task: Task) -> Task:
         "reports": len(task.reports) <= MAX_NAMES and all(map(_absolute, task.reports)),
         "artifacts": len(task.artifacts) <= MAX_NAMES and all(map(_absolute, task.artifacts)),
         "artifact_excludes": _are_excludes(task.artifact_excludes, task.artifacts),
+        "collect": _are_collected(task.collect),
         "env": _is_env(task.env),
         "agent_env": _is_env(task.agent_env),
         "test_env": _is_env(task.test_env),
@@ -171,6 +181,7 @@ def _step(where: str, step: TaskStep) -> dict[str, object]:
         f"{where}.solution_files": all(map(_relative, step.solution_files)),
         f"{where}.artifacts": len(step.artifacts) <= MAX_NAMES and all(map(_absolute, step.artifacts)),
         f"{where}.artifact_excludes": _are_excludes(step.artifact_excludes, step.artifacts),
+        f"{where}.collect": _are_collected(step.collect),
         f"{where}.test_env": _is_env(step.test_env),
         f"{where}.agent_user": _is_text(step.agent_user, 100),
         f"{where}.tests_user": _is_text(step.tests_user, 100),
@@ -209,6 +220,12 @@ def _is_text(text: str, most: int = MAX_TEXT) -> bool:
 def _are_excludes(patterns: Mapping[str, Sequence[str]], artifacts: Sequence[str]) -> bool:
     return patterns.keys() <= set(artifacts) and all(
         len(each) <= MAX_NAMES and all(_is_text(pattern, MAX_PATTERN) for pattern in each) for each in patterns.values()
+    )
+
+
+def _are_collected(commands: Sequence[CollectCommand]) -> bool:
+    return len(commands) <= MAX_NAMES and all(
+        _is_text(each.command) and _is_text(each.user, 100) and 0 < each.timeout_s <= MAX_SECONDS for each in commands
     )
 
 

@@ -144,7 +144,7 @@ def find_broken_rules(task: Task) -> Iterator[tuple[str, str]]:
 
 _OF_STEPS = (
     *("tests", "run_tests", "expected_tests", "weights", "answer", "solution", "solution_files", "foils"),
-    *("artifacts", "artifact_excludes", "test_env"),
+    *("artifacts", "artifact_excludes", "collect", "test_env"),
 )
 _LAST_ONLY = {GradingLevel.SAME, GradingLevel.COMMIT}
 """Levels that end the agent's processes."""

@@ -198,6 +198,18 @@ class TaskHealthcheck:
     """Failures in a row after which the sandbox cannot be used."""
 
 
+@with_config(_STRICT)
+@dataclass(frozen=True, slots=True)
+class CollectCommand:
+    """Records in files what would be lost with the agent's processes; its failure changes nothing else."""
+
+    command: str
+    """Shell command that runs in ``workdir`` when the agent has ended, beside its processes and before the tests."""
+    timeout_s: float = 60.0
+    user: str = ""
+    """As in Docker; empty for the container's own."""
+
+
 class StepsReward(StrEnum):
     """The reward of a task of several steps."""
 
@@ -235,6 +247,7 @@ class TaskStep:
     grading: GradingLevel = GradingLevel.LIVE
     """The last step alone may have a level that ends the agent's processes; ``same`` is ``live`` if that is the task's
     own level."""
+    collect: tuple[CollectCommand, ...] = ()
     test_env: dict[str, str] = field(default_factory=dict[str, str])
     agent_user: str = ""
     tests_user: str = ""
@@ -294,6 +307,8 @@ class Task:
     """Absolute paths that level ``artifacts`` copies into the clean image."""
     artifact_excludes: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     """Patterns, by the path of an artifact that is a folder, of what is not copied, as ``--exclude`` of GNU tar."""
+    collect: tuple[CollectCommand, ...] = ()
+    """Run one after another before the tests."""
     tests_environment: TestsEnvironment | None = None
     """Container of the tests at level ``artifacts``; None for one like the agent's."""
     env: dict[str, str] = field(default_factory=dict[str, str])
@@ -362,6 +377,7 @@ class Task:
             solution_files=step.solution_files,
             artifacts=step.artifacts,
             artifact_excludes=step.artifact_excludes,
+            collect=step.collect,
             grading=GradingLevel.LIVE if live else step.grading,
             tests_environment=self.tests_environment if step.grading is GradingLevel.ARTIFACTS else None,
             test_env=step.test_env,

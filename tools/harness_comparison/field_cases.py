@@ -31,6 +31,7 @@ timeout_sec = 3
 retries = 2
 """
 _SEPARATE = '[verifier]\nenvironment_mode = "separate"\n'
+_JOB = "(exec -a the-job sleep 1000) > /dev/null 2>&1 &\nsleep 1"
 _OWN_IMAGE = {"tests/Dockerfile": "FROM {base}\nWORKDIR /app\nCOPY . /tests\n"}
 _MEMORY = "cat /sys/fs/cgroup/memory.max /sys/fs/cgroup/memory/memory.limit_in_bytes 2> /dev/null"
 _WRITES_FOLDER = "mkdir -p d/keep d/skip; touch d/a.txt d/a.log d/keep/b.log d/skip/c.txt"
@@ -278,14 +279,18 @@ FIELD_CASES = (
         settings='[[verifier.collect]]\ncommand = "whoami > /app/state"\nuser = "bob"\n'
         'timeout_sec = 9\nservice = "main"',
         dockerfile=BOB,
-        differs="no command runs here between the agent and the tests",
-        refused="verifier.collect",
+    ),
+    ComparisonCase(
+        "collect-of-a-process",
+        passes_if("[ $(cat /app/state) = root1 ]"),
+        _JOB,
+        '[agent]\nuser = "bob"\n[[verifier.collect]]\ncommand = "false"\n'
+        """[[verifier.collect]]\ncommand = "echo $(whoami)$(ps aux | grep -c '[t]he-job') > state\"""",
+        BOB,
     ),
     ComparisonCase(
         "collect-separate",
         passes_if("[ -e /app/state ]"),
         settings=f'artifacts = ["/app/state"]\n{_SEPARATE}[[verifier.collect]]\ncommand = "touch /app/state"',
-        differs="no command runs here between the agent and the tests",
-        refused="verifier.collect",
     ),
 )

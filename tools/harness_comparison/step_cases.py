@@ -245,7 +245,6 @@ STEP_CASES = (
         ComparisonStep(
             test=passes_if("[ -e /app/state ]"), settings='[[steps.verifier.collect]]\ncommand = "touch /app/state"'
         ),
-        differs="no command runs here between the agent and the tests",
-        refused="steps.a.verifier.collect",
+        ComparisonStep("rm state", passes_if("[ ! -e /app/state ]")),
     ),
 )

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from sandbox.tasks.task import (
     BASE_IMAGE,
+    CollectCommand,
     GradingLevel,
     ImageBuild,
     NetworkMode,
@@ -49,6 +50,7 @@ metadata = st.dictionaries(
 
 
 tmpfs = st.lists(st.sampled_from(["/run", "/cache:size=64m,mode=1777"]), unique=True, max_size=2).map(tuple)
+collects = st.lists(st.builds(CollectCommand, texts, limits, st.sampled_from(["", "0", "bob"])), max_size=2).map(tuple)
 healthchecks = st.builds(TaskHealthcheck, lines, limits, limits, limits, limits, st.integers(1, 9))
 
 
@@ -108,6 +110,7 @@ def task_steps(draw: st.DrawFn, name: str) -> TaskStep:
         artifacts,
         draw(excludes(artifacts)),
         draw(st.sampled_from([GradingLevel.LIVE, GradingLevel.ARTIFACTS, GradingLevel.SIBLING])),
+        draw(collects),
         draw(variables),
         draw(st.sampled_from(["", "root", "bob", "1000:50"])),
         draw(st.sampled_from(["", "0", "bob"])),
@@ -136,6 +139,7 @@ def stepped_tasks(draw: st.DrawFn) -> Task:
         foils={},
         artifacts=(),
         artifact_excludes={},
+        collect=(),
         test_env={},
     )
 
@@ -176,6 +180,7 @@ def tasks(draw: st.DrawFn) -> Task:
         grading=grading,
         artifacts=artifacts,
         artifact_excludes=draw(excludes(artifacts)),
+        collect=draw(collects),
         env=draw(variables),
         agent_env=draw(variables),
         test_env=draw(variables | st.just({"A": "${B:-c}"})),

@@ -33,7 +33,7 @@ from sandbox.tasks.formats.harbor.schema import (
 from sandbox.tasks.formats.harbor.steps import with_steps
 from sandbox.tasks.formats.harbor.support import check_support, is_graded_separately
 from sandbox.tasks.formats.harbor.tests_environment import read_tests_environment
-from sandbox.tasks.formats.harbor.values import read_healthcheck, resolve_variables
+from sandbox.tasks.formats.harbor.values import read_collect, read_healthcheck, resolve_variables
 from sandbox.tasks.live_evidence import suggest_grading
 from sandbox.tasks.problems import TaskProblems
 from sandbox.tasks.task import GradingLevel, Task
@@ -100,6 +100,7 @@ def read_task(name: str, tree: FileTree, problems: TaskProblems) -> Task:
         grading=GradingLevel.ARTIFACTS if separate else level,
         artifacts=artifacts.paths,
         artifact_excludes=artifacts.excludes,
+        collect=read_collect(verifier.collect),
         tests_environment=own,
         env=env | composed.env,
         agent_env=agent_env,

@@ -104,6 +104,15 @@ class HarborEnvironment(HarborNetworkTable):
     workdir: Annotated[str, AfterValidator(absolute_path)] | None = None
 
 
+class HarborCollect(HarborTable):
+    """An entry of ``[[verifier.collect]]``."""
+
+    command: str
+    service: Annotated[str, Field(min_length=1)] = AGENT_SERVICE
+    timeout_sec: Positive = 60.0
+    user: User = ""
+
+
 class HarborVerifier(HarborNetworkTable):
     """``[verifier]``: how the tests run."""
 
@@ -112,7 +121,7 @@ class HarborVerifier(HarborNetworkTable):
     environment: HarborEnvironment | None = None
     env: Variables = Field(default_factory=dict[str, str])
     user: User = ""
-    collect: list[Any] = Field(default_factory=list[Any])
+    collect: list[HarborCollect] = Field(default_factory=list[HarborCollect])
 
 
 class HarborAgent(HarborNetworkTable):

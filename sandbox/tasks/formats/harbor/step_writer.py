@@ -11,7 +11,7 @@ from typing import Any
 from sandbox.tasks.file_tree import TreeFile, as_tree_files
 from sandbox.tasks.formats.harbor.artifacts import write_artifacts
 from sandbox.tasks.formats.harbor.schema import STEPS_FOLDER
-from sandbox.tasks.formats.harbor.values import write_healthcheck, write_variables
+from sandbox.tasks.formats.harbor.values import write_collect, write_healthcheck, write_variables
 from sandbox.tasks.task import GradingLevel, Task, TaskStep
 
 
@@ -64,6 +64,7 @@ def _table(step: TaskStep, *, separate: bool) -> dict[str, Any]:
             "environment_mode": "separate" if separate else "shared",
             **_user(step.tests_user),
             **write_variables(step.test_env),
+            **write_collect(step.collect),
         },
     }
     if step.min_rewards:

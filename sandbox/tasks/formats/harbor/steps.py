@@ -15,7 +15,7 @@ from sandbox.tasks.file_tree import FileTree
 from sandbox.tasks.formats.harbor.artifacts import read_artifacts
 from sandbox.tasks.formats.harbor.schema import STEPS_FOLDER, HarborStep, HarborTask
 from sandbox.tasks.formats.harbor.support import is_step_graded_separately
-from sandbox.tasks.formats.harbor.values import read_healthcheck, resolve_variables
+from sandbox.tasks.formats.harbor.values import read_collect, read_healthcheck, resolve_variables
 from sandbox.tasks.live_evidence import suggest_grading
 from sandbox.tasks.problems import TaskProblems
 from sandbox.tasks.task import GradingLevel, StepsReward, Task, TaskStep
@@ -36,6 +36,7 @@ def with_steps(task: Task, described: HarborTask, tree: FileTree, problems: Task
         solution_files={},
         artifacts=(),
         artifact_excludes={},
+        collect=(),
         grading=GradingLevel.SAME,
         test_env={},
     )
@@ -70,6 +71,7 @@ def _read_step(
         solution_files=solution_files,
         artifacts=artifacts.paths,
         artifact_excludes=artifacts.excludes,
+        collect=task.collect + read_collect(given.verifier.collect),
         grading=level,
         test_env=task.test_env | resolve_variables(f"{where}.verifier.env", given.verifier.env, problems),
         agent_user=given.agent.user or task.agent_user,

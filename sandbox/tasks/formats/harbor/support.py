@@ -61,8 +61,7 @@ def _unsupported_step(described: HarborTask, step: HarborStep, tree: FileTree) -
     separate = is_step_graded_separately(described, step)
     if step.agent.env:
         yield f"{where}.agent.env", "one container has the variables of all steps: set them in [agent.env]"
-    if step.verifier.collect:
-        yield f"{where}.verifier.collect", "no command runs between the agent and the tests"
+    yield from _unsupported_collect(step.verifier, f"{where}.verifier")
     if step.verifier.environment is not None:
         yield f"{where}.verifier.environment", "the tests of all steps have one image: that of [verifier.environment]"
     for name in sorted(TESTS_IMAGE) if separate else ():
@@ -107,14 +106,19 @@ def _unsupported_environment(environment: HarborEnvironment, table: str = "envir
 def _unsupported_verifier(verifier: HarborVerifier, tree: FileTree) -> Iterator[tuple[str, str]]:
     if verifier.environment_mode == "shared" and verifier.environment is not None:
         yield "verifier.environment", 'it contradicts environment_mode = "shared"'
-    if verifier.collect:
-        yield "verifier.collect", "no command runs between the agent and the tests"
+    yield from _unsupported_collect(verifier, "verifier")
     if not is_graded_separately(verifier):
         return
     if "tests/docker-compose.yaml" in tree.files:
         yield "tests/docker-compose.yaml", "the tests' own container has no services"
     if verifier.environment is not None:
         yield from _unsupported_environment(verifier.environment, "verifier.environment")
+
+
+def _unsupported_collect(verifier: HarborVerifier, table: str) -> Iterator[tuple[str, str]]:
+    for each in verifier.collect:
+        if each.service != AGENT_SERVICE:
+            yield f"{table}.collect of the service {each.service}", "only files of the agent's container count"
 
 
 def is_graded_separately(verifier: HarborVerifier) -> bool:
@@ -142,12 +146,18 @@ def _unknown_keys(described: HarborTask) -> dict[str, list[str]]:
         tables["[verifier.environment]"] = described.verifier.environment
     if described.environment.healthcheck:
         tables["[environment.healthcheck]"] = described.environment.healthcheck
-    artifacts = list(described.artifacts)
+    artifacts, verifiers = list(described.artifacts), {"verifier": described.verifier}
     for step in described.steps:
         where = f"steps.{step.name}"
         tables |= {where: step, f"{where}.agent": step.agent, f"{where}.verifier": step.verifier}
         if step.healthcheck:
             tables[f"{where}.healthcheck"] = step.healthcheck
         artifacts += step.artifacts
+        verifiers[f"{where}.verifier"] = step.verifier
     tables |= {f"the artifact {each.source}": each for each in artifacts}
+    tables |= {
+        f"{name}.collect.{number}": each
+        for name, verifier in verifiers.items()
+        for number, each in enumerate(verifier.collect)
+    }
     return {name: sorted(table.model_extra) for name, table in tables.items() if table.model_extra}

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sandbox.tasks.formats.harbor.schema import TEMPLATE, HarborHealthcheck
+from sandbox.tasks.formats.harbor.schema import TEMPLATE, HarborCollect, HarborHealthcheck
 from sandbox.tasks.problems import TaskProblems
-from sandbox.tasks.task import TaskHealthcheck
+from sandbox.tasks.task import CollectCommand, TaskHealthcheck
 
 
 def read_healthcheck(given: HarborHealthcheck) -> TaskHealthcheck:
@@ -49,3 +49,16 @@ def write_healthcheck(check: TaskHealthcheck) -> dict[str, Any]:
         "start_interval_sec": check.start_interval_s,
         "retries": check.retries,
     }
+
+
+def read_collect(given: Iterable[HarborCollect]) -> tuple[CollectCommand, ...]:
+    return tuple(CollectCommand(each.command, each.timeout_sec, each.user) for each in given)
+
+
+def write_collect(commands: Iterable[CollectCommand]) -> dict[str, Any]:
+    """Return the key ``collect``, if there are any."""
+    tables = [
+        {"command": each.command, "timeout_sec": each.timeout_s} | ({"user": each.user} if each.user else {})
+        for each in commands
+    ]
+    return {"collect": tables} if tables else {}

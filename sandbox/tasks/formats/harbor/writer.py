@@ -24,7 +24,7 @@ from sandbox.tasks.formats.harbor.schema import (
     TESTS_IMAGE,
 )
 from sandbox.tasks.formats.harbor.step_writer import step_tables, write_solution, write_steps, write_tests
-from sandbox.tasks.formats.harbor.values import write_healthcheck, write_variables
+from sandbox.tasks.formats.harbor.values import write_collect, write_healthcheck, write_variables
 from sandbox.tasks.task import GradingLevel, NetworkMode, Task
 
 
@@ -75,7 +75,8 @@ def _tables(task: Task) -> dict[str, Any]:
     if task.healthcheck:
         environment["healthcheck"] = write_healthcheck(task.healthcheck)
     agent: dict[str, Any] = {"timeout_sec": task.agent_timeout_s, **write_variables(task.agent_env)}
-    verifier: dict[str, Any] = {"timeout_sec": task.test_timeout_s, **write_variables(task.test_env)}
+    verifier: dict[str, Any] = {"timeout_sec": task.test_timeout_s}
+    verifier |= write_variables(task.test_env) | write_collect(task.collect)
     for table, user in ((agent, task.agent_user), (verifier, task.tests_user)):
         if user:
             table["user"] = user

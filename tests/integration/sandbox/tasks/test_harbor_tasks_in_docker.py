@@ -37,6 +37,12 @@ TASKS = {
         "touch a",
         1.0,
     ),
+    "collect": (
+        """[[verifier.collect]]\ncommand = "ps aux | grep -c '[t]he-job' > running"\n""",
+        f"if [ $(cat running) = 1 ]; then echo 1; else echo 0; fi > {TEXT}",
+        "(exec -a the-job sleep 1000) > /dev/null 2>&1 & sleep 1",
+        1.0,
+    ),
     "working-directory": (
         '[environment]\nworkdir = "/srv"\n',
         f"if [ -f /srv/a ] && [ $PWD = /srv ]; then echo 1; else echo 0; fi > {TEXT}",

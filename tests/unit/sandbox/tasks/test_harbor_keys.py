@@ -12,6 +12,7 @@ from sandbox.tasks.loaded_task import LoadedTask
 from sandbox.tasks.task import (
     OFFLINE,
     ONLINE,
+    CollectCommand,
     GradingLevel,
     NetworkMode,
     Task,
@@ -91,6 +92,12 @@ def test_health_check_and_working_directory_are_applied(tmp_path: Path) -> None:
     assert (task.workdir, task.healthcheck) == ("/srv", TaskHealthcheck("true", 1, 30, 2, 5, 5))
 
 
+def test_commands_that_collect_are_those_of_the_task(tmp_path: Path) -> None:
+    toml = '[[verifier.collect]]\ncommand = "a"\nservice = "main"\n[[verifier.collect]]\ncommand = "b"\nuser = 1000\n'
+    task = read(tmp_path, f"{toml}timeout_sec = 2")
+    assert task.collect == (CollectCommand("a"), CollectCommand("b", 2.0, "1000"))
+
+
 def test_agent_and_tests_have_users_of_their_own(tmp_path: Path) -> None:
     task = read(tmp_path, '[agent]\nuser = "bob"\n[verifier]\nuser = 1000')
     assert (task.agent_user, task.tests_user) == ("bob", "1000")
@@ -154,7 +161,7 @@ def test_tests_of_their_own_get_what_is_published_and_what_is_named_without_what
         ),
         ('[environment.env]\nMODE = "${MODE}"', "environment.env.MODE"),
         ('[verifier.env]\nKEY = "${OPENAI_API_KEY}"', "verifier.env.KEY"),
-        ('[[verifier.collect]]\ncommand = "dump"', "verifier.collect"),
+        ('[[verifier.collect]]\ncommand = "dump"\nservice = "db"', "verifier.collect of the service db"),
         ('[verifier.environment]\ndocker_image = "a"\ngpus = 1', "verifier.environment.gpus = 1"),
         ('[verifier]\nenvironment_mode = "shared"\n[verifier.environment]\ncpus = 1', "contradicts"),
         ('artifacts = ["out.csv"]', "artifacts: 'out.csv'"),
@@ -222,6 +229,7 @@ def test_tests_with_services_of_their_own_are_named(tmp_path: Path) -> None:
         ("[agent]\nretries = 3", "[agent] has keys that Harbor does not know either: retries"),
         ('[environment.healthcheck]\ncommand = "true"\nretry = 1', "[environment.healthcheck] has keys"),
         ('artifacts = [{source = "/a", mode = 1}]', "the artifact /a has keys"),
+        ('[[verifier.collect]]\ncommand = "a"\nretries = 1', "verifier.collect.0 has keys"),
         ("colour = 1", "task.toml has keys that Harbor does not know either: colour"),
     ],
 )

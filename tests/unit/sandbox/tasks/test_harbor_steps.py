@@ -110,6 +110,14 @@ def test_tests_may_have_a_container_of_their_own_in_some_steps(tmp_path: Path) -
     assert (two.grading, two.tests_environment) == (GradingLevel.SAME, None)
 
 
+def test_the_tasks_commands_that_collect_come_before_those_of_a_step(tmp_path: Path) -> None:
+    toml = (
+        '[[verifier.collect]]\ncommand = "all"\n[[steps]]\nname = "one"\n[[steps.verifier.collect]]\ncommand = "one"\n'
+    )
+    steps = read(tmp_path, f'{toml}[[steps]]\nname = "two"').in_steps
+    assert [[each.command for each in step.collect] for step in steps] == [["all", "one"], ["all"]]
+
+
 @pytest.mark.parametrize(
     ("line", "wanted"),
     [("", {}), ("min_reward = 1", {"reward": 1.0}), ("min_reward = {a = 0.5, b = 1}", {"a": 0.5, "b": 1.0})],
@@ -146,9 +154,9 @@ def test_a_step_may_ask_for_rewards(tmp_path: Path, line: str, wanted: dict[str,
             "task.toml: steps/one/tests/Dockerfile",
         ),
         (
-            '[[steps]]\nname = "one"\n[[steps.verifier.collect]]\ncommand = "true"',
+            '[[steps]]\nname = "one"\n[[steps.verifier.collect]]\ncommand = "true"\nservice = "db"',
             {},
-            "task.toml: steps.one.verifier.collect",
+            "task.toml: steps.one.verifier.collect of the service db",
         ),
         ('[[steps]]\nname = "one"', {"steps/one/trajectory.json": "{}"}, "steps/one/trajectory.json"),
         ("", {"instruction.md": "Do it.", "trajectory.json": "{}"}, "trajectory.json"),
