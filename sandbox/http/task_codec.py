@@ -121,7 +121,7 @@ def check_task_bounds(task: Task) -> Task:
         "steps": len(task.steps) <= MAX_NAMES,
         "services": len(task.services) <= MAX_SERVICES and _differ(service.name for service in task.services),
     }
-    judged = own | _build("build", task.build) | _tests_environment(task.tests_environment)
+    judged = own | _build("build", task.build) | _tests_environment("tests_environment", task.tests_environment)
     for step in task.steps:
         judged |= _step(f"steps.{step.name[:80]}", step)
     for number, service in enumerate(task.services):
@@ -133,8 +133,8 @@ def check_task_bounds(task: Task) -> Task:
 
 
 def _check_file_count(task: Task) -> None:
-    environments = (task, task.tests_environment, *task.services)
-    builds = [each.build.files for each in environments if each is not None and each.build is not None]
+    environments = (task, *task.tests_environments, *task.services)
+    builds = [each.build.files for each in environments if each.build is not None]
     own = [files for each in (task, *task.steps) for files in (each.files, each.tests, each.solution_files)]
     count = sum(map(len, builds + own))
     if count > MAX_TASK_FILES:
@@ -159,21 +159,21 @@ def _build(where: str, build: ImageBuild | None) -> dict[str, object]:
     }
 
 
-def _tests_environment(own: TestsEnvironment | None) -> dict[str, object]:
+def _tests_environment(where: str, own: TestsEnvironment | None) -> dict[str, object]:
     if own is None:
         return {}
-    return _build("tests_environment.build", own.build) | {
-        "tests_environment.image": not own.image or is_reference(own.image),
-        "tests_environment.env": _is_env(own.env),
-        "tests_environment.workdir": not own.workdir or _absolute(own.workdir),
-        "tests_environment.memory_mb": own.memory_mb is None or 0 < own.memory_mb <= MAX_MEMORY_MB,
-        "tests_environment.cpus": own.cpus is None or 0 < own.cpus <= MAX_CPUS,
-        "tests_environment.storage_mb": own.storage_mb is None or 0 < own.storage_mb <= MAX_STORAGE_MB,
+    return _build(f"{where}.build", own.build) | {
+        f"{where}.image": not own.image or is_reference(own.image),
+        f"{where}.env": _is_env(own.env),
+        f"{where}.workdir": not own.workdir or _absolute(own.workdir),
+        f"{where}.memory_mb": own.memory_mb is None or 0 < own.memory_mb <= MAX_MEMORY_MB,
+        f"{where}.cpus": own.cpus is None or 0 < own.cpus <= MAX_CPUS,
+        f"{where}.storage_mb": own.storage_mb is None or 0 < own.storage_mb <= MAX_STORAGE_MB,
     }
 
 
 def _step(where: str, step: TaskStep) -> dict[str, object]:
-    return {
+    return _tests_environment(f"{where}.tests_environment", step.tests_environment) | {
         f"{where}.name": _is_text(step.name, 255),
         f"{where}.files": len(step.files) <= MAX_FILES and all(map(_relative, step.files)),
         f"{where}.tests": all(map(_relative, step.tests)),

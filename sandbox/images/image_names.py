@@ -16,7 +16,7 @@ class NeededImage(NamedTuple):
     """An image that a task needs."""
 
     needed_by: str
-    """``TASK``, ``TASK/SERVICE`` or ``TASK/tests``."""
+    """``TASK``, ``TASK/SERVICE`` or ``TASK/tests``, with a number if its steps have several."""
     source: TaskWithImage
 
 
@@ -60,6 +60,6 @@ def images_of(task: Task) -> Iterator[NeededImage]:
     """Yield the images that a task needs, without the base image of tasks that name none."""
     needed = [NeededImage(task.id, task)]
     needed += [NeededImage(f"{task.id}/{service.name}", service) for service in task.services]
-    if task.tests_environment is not None and task.has_tests_image:
-        needed.append(NeededImage(f"{task.id}/tests", task.tests_environment))
+    of_tests = [each for each in task.tests_environments if each.has_image]
+    needed += [NeededImage(f"{task.id}/tests{n or ''}", each) for n, each in enumerate(of_tests)]
     yield from (each for each in needed if image_for(each.source))

@@ -159,7 +159,7 @@ class SandboxPool:
     ) -> tuple[SandboxSession, ContainerKind]:
         """Open a session that ends with ``stack``."""
         image = await stack.enter_async_context(self.images.reserve(task))
-        tests_image = await self._tests_image(task, stack)
+        tests_images = await self._tests_images(task, stack)
         kind = await self._kind_for(task, image, programs=programs)
         session = await self._warm_pool.take_warm(kind) if is_single_container(task) else None
         if session is None:
@@ -171,7 +171,7 @@ class SandboxPool:
         else:
             stack.callback(self._warm_pool.release_slot)
         await self._begin(session, task, lifetime_s, stack)
-        session.tests_image = tests_image
+        session.tests_images = tests_images
         try:
             await session.setup(task, self.settings.setup_timeout_s)
         except SandboxStartError:
@@ -194,16 +194,20 @@ class SandboxPool:
             self._image_configs[image] = await self.engine.image_config(image)
         return self._image_configs[image]
 
-    async def _tests_image(self, task: Task, stack: AsyncExitStack) -> TestsImage | None:
-        """Return the image of the tests if they have one of their own, present until ``stack`` ends."""
-        if task.tests_environment is None or not task.has_tests_image:
-            return None
-        name = await stack.enter_async_context(self.images.reserve(task.tests_environment))
-        return TestsImage(name, await self._image_config(name))
+    async def _tests_images(self, task: Task, stack: AsyncExitStack) -> tuple[TestsImage, ...]:
+        """Return the images that tests have of their own, present until ``stack`` ends."""
+        found = list[TestsImage]()
+        for own in task.tests_environments:
+            if own.has_image:
+                name = await stack.enter_async_context(self.images.reserve(own))
+                found.append(TestsImage(own, name, await self._image_config(name)))
+        return tuple(found)
 
-    async def adopt(self, container: str, task: Task, deadline_s: float | None = None) -> SandboxSession:
-        """Take over a running container of this pool whose process has died, with its services and network; its
-        commands are killed.
+    async def adopt(
+        self, container: str, task: Task, deadline_s: float | None = None, *, step: int = 0
+    ) -> SandboxSession:
+        """Take over a running container of this pool whose process has died, at a step of its task, with its services
+        and network; its commands are killed.
 
         Raises SandboxLost, UserError.
         """
@@ -219,8 +223,8 @@ class SandboxPool:
                 kind = await self._kind_for(task, image, network)
                 session = await SandboxSession.adopt(self.engine, container, kind.workdir)
                 session.spec = self._template.container_spec(kind, lifetime_s)  # so it can be copied and graded
-                await session.find_users(task)
-                session.tests_image = await self._tests_image(task, stack)
+                await session.find_users(task.in_steps[step])
+                session.tests_images = await self._tests_images(task, stack)
                 await self._begin(session, task, lifetime_s, stack)
                 self._sessions[session] = stack.pop_all()
         except (DockerEngineError, SandboxStartError) as error:

@@ -210,7 +210,7 @@ class LocalProvider:
     async def adopt(self, container: str, task: Task, step: int = 0) -> LocalSandbox:
         """Take over a container that an earlier process of this pool left running, at a step of its task. Raises
         SandboxLost."""
-        session = await self.pool.adopt(container, task.in_steps[step])
+        session = await self.pool.adopt(container, task, step=step)
         return LocalSandbox(self.pool, session, task, step=step)
 
     async def containers(self) -> frozenset[str]:

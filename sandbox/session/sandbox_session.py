@@ -39,7 +39,7 @@ from sandbox.session.task_setup import begin_step, set_up_task
 from sandbox.session.terminal import PseudoTerminal
 from sandbox.session.user_lookup import look_up_users, switch_agent_user
 from sandbox.session.users import ContainerUser
-from sandbox.tasks.task import Task
+from sandbox.tasks.task import Task, TestsEnvironment
 
 HELLO_TIMEOUT_S = 60.0
 CLOSE_TIMEOUT_S = 20.0
@@ -58,9 +58,10 @@ class SessionLimits:
 
 
 class TestsImage(NamedTuple):
-    """Image of a task's tests, on the engine."""
+    """Image of tests, on the engine."""
 
     __test__ = False
+    of: TestsEnvironment
     name: str
     config: ImageConfig
 
@@ -85,8 +86,8 @@ class SandboxSession(InitConnection):
         self._slots = SlotTable(self, workdir)
         self.agent_user = self.tests_user = self._shell_user = ContainerUser()
         """Root, unless the task or its image names another user."""
-        self.tests_image: TestsImage | None = None
-        """Image of the tests, if they have one of their own; the pool keeps it while the session is open."""
+        self.tests_images: tuple[TestsImage, ...] = ()
+        """Images that tests have of their own; the pool keeps them while the session is open."""
         self.stopped_services: list[str] = []
         """A sentence for each service of the task that was stopped for what it did."""
         self.shell = self._slots.main_shell

@@ -99,7 +99,12 @@ def _bytes(text: object) -> object:
 
 _CONTENTS = ("files", "tests", "solution_files")
 _MEMBERS = {"services": "service", "steps": "step"}
-_INNER = {"build": ("files",), "service": ("build",), "tests_environment": ("build",), "step": _CONTENTS}
+_INNER = {
+    "build": ("files",),
+    "service": ("build",),
+    "tests_environment": ("build",),
+    "step": (*_CONTENTS, "tests_environment"),
+}
 
 
 def _decode_bytes(name: str, value: object) -> object:

@@ -119,8 +119,8 @@ class TaskProblems:
 
 
 def _variables(task: Task) -> Iterator[tuple[str, str]]:
-    own = task.tests_environment
-    for variables in (task.env, task.agent_env, task.test_env, task.solution_env, own.env if own else {}):
+    of_tests = [each.env for each in task.tests_environments]
+    for variables in (task.env, task.agent_env, task.test_env, task.solution_env, *of_tests):
         yield from variables.items()
 
 

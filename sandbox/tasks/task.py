@@ -180,6 +180,11 @@ class TestsEnvironment:
     cpus: float | None = None
     storage_mb: int | None = None
 
+    @property
+    def has_image(self) -> bool:
+        """True if the image is the tests' own, not the task's."""
+        return bool(self.image or self.build)
+
 
 @with_config(_STRICT)
 @dataclass(frozen=True, slots=True)
@@ -248,6 +253,8 @@ class TaskStep:
     """The last step alone may have a level that ends the agent's processes; ``same`` is ``live`` if that is the task's
     own level."""
     collect: tuple[CollectCommand, ...] = ()
+    tests_environment: TestsEnvironment | None = None
+    """Container of the tests at level ``artifacts``; None for the task's :attr:`Task.tests_environment`."""
     test_env: dict[str, str] = field(default_factory=dict[str, str])
     agent_user: str = ""
     tests_user: str = ""
@@ -366,6 +373,7 @@ class Task:
 
     def _in_step(self, step: TaskStep) -> Task:
         live = self.grading is GradingLevel.LIVE and step.grading is GradingLevel.SAME
+        own = step.tests_environment or self.tests_environment
         return replace(
             self,
             steps=(step,),
@@ -379,7 +387,7 @@ class Task:
             artifact_excludes=step.artifact_excludes,
             collect=step.collect,
             grading=GradingLevel.LIVE if live else step.grading,
-            tests_environment=self.tests_environment if step.grading is GradingLevel.ARTIFACTS else None,
+            tests_environment=own if step.grading is GradingLevel.ARTIFACTS else None,
             test_env=step.test_env,
             agent_user=step.agent_user,
             tests_user=step.tests_user,
@@ -395,8 +403,16 @@ class Task:
     @property
     def has_tests_image(self) -> bool:
         """True if the tests have an image of their own, which holds them."""
-        own = self.tests_environment
-        return own is not None and bool(own.image or own.build)
+        return self.tests_environment is not None and self.tests_environment.has_image
+
+    @property
+    def tests_environments(self) -> tuple[TestsEnvironment, ...]:
+        """The containers of tests, its own and those of its steps, each once."""
+        found = list[TestsEnvironment]()
+        for each in (self, *self.steps):
+            if each.tests_environment is not None and each.tests_environment not in found:
+                found.append(each.tests_environment)
+        return tuple(found)
 
     @property
     def carries_artifacts(self) -> bool:

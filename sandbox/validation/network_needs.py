@@ -78,8 +78,7 @@ def find_unmet_needs(task: Task) -> tuple[NetworkNeed, ...]:
 
 def image_builds(task: Task) -> list[ImageBuild]:
     """Return the builds of the images of the agent, its services and its tests that have a Dockerfile."""
-    own = task.tests_environment
-    every = (task.build, *(service.build for service in task.services), own and own.build)
+    every = [each.build for each in (task, *task.services, *task.tests_environments)]
     return [build for build in every if build is not None and build.dockerfile in build.files]
 
 

@@ -254,6 +254,12 @@ FIELD_CASES = (
         settings='[environment.env]\nA = "1"\n[verifier.environment.env]\nB = "2"',
     ),
     ComparisonCase(
+        "verifier-image-variables",
+        passes_if('[ "$A$PWD" = 1/srv ]'),
+        settings=f'{_SEPARATE}[environment]\nworkdir = "/srv"\n[environment.env]\nA = "1"',
+        files=_OWN_IMAGE,
+    ),
+    ComparisonCase(
         "verifier-clean-variables", passes_if('[ "$A" = 1 ]'), settings=f'{_SEPARATE}[environment.env]\nA = "1"'
     ),
     ComparisonCase(

@@ -42,7 +42,7 @@ NOT_COMPARED: Mapping[str, str] = {
     "environment.mcp_servers*": _AGENTS,
     "environment.skills_dir": _AGENTS,
     "verifier.environment.?*": "the same table as [environment]: the cases have what longshore does with it",
-    "steps.verifier.environment.?*": "the tests of all steps have one image here",
+    "steps.verifier.environment.?*": "the same table as [environment]",
     "steps.verifier.collect.?*": "the same table as [[verifier.collect]]",
     "steps.healthcheck.?*": "the same table as [environment.healthcheck]",
     "steps.artifacts.?*": "the same table as an entry of artifacts",

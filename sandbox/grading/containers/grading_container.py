@@ -162,8 +162,8 @@ async def _clean_container(
 ) -> AsyncGenerator[SandboxSession]:
     """Open a fresh container of the task's image, or of the tests' own, with the artifacts in place of what its setup
     made."""
-    own, image = task.tests_environment, session.tests_image
-    workdir = session.workdir
+    own, workdir = task.tests_environment, session.workdir
+    image = next((each for each in session.tests_images if each.of == own), None)
     if own is not None:
         spec, workdir = replace(spec, env=own.env, limits=_limits_of(own, spec.limits)), own.workdir or workdir
     if own is not None and image is not None:

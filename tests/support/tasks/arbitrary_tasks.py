@@ -20,6 +20,7 @@ from sandbox.tasks.task import (
     TaskNetwork,
     TaskService,
     TaskStep,
+    TestsEnvironment,
 )
 
 texts = st.text(st.characters(codec="utf-8"), max_size=30)
@@ -111,6 +112,9 @@ def task_steps(draw: st.DrawFn, name: str) -> TaskStep:
         draw(excludes(artifacts)),
         draw(st.sampled_from([GradingLevel.LIVE, GradingLevel.ARTIFACTS, GradingLevel.SIBLING])),
         draw(collects),
+        draw(
+            st.none() | st.builds(TestsEnvironment, st.sampled_from(["", "checker:1"]), st.none() | builds(), variables)
+        ),
         draw(variables),
         draw(st.sampled_from(["", "root", "bob", "1000:50"])),
         draw(st.sampled_from(["", "0", "bob"])),

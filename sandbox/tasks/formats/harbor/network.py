@@ -37,10 +37,12 @@ def read_network(described: HarborTask, problems: TaskProblems) -> TaskNetwork:
         tables["verifier.environment"] = described.verifier.environment
     for step in described.steps:
         tables |= {f"steps.{step.name}.agent": step.agent, f"steps.{step.name}.verifier": step.verifier}
+        if step.verifier.environment is not None:
+            tables[f"steps.{step.name}.verifier.environment"] = step.verifier.environment
     for name, table in tables.items():
         if table.allowed_hosts is not None and table.network_mode is not HarborNetworkMode.ALLOWLIST:
             problems.add(f"task.toml: {name}.allowed_hosts", 'it needs network_mode = "allowlist"')
-    (agent, agent_hosts), (verify, verify_hosts) = _phases(described, described.agent, described.verifier)
+    (agent, agent_hosts), (verify, verify_hosts) = network_of_step(described, HarborStep(name="all"))
     listed = {each for mode, each in ((agent, agent_hosts), (verify, verify_hosts)) if mode is NetworkMode.PROXY}
     if len(listed) > 1:
         problems.add("task.toml: agent and verifier have different allowed_hosts", "one list serves both phases")
@@ -50,11 +52,8 @@ def read_network(described: HarborTask, problems: TaskProblems) -> TaskNetwork:
 def network_of_step(described: HarborTask, step: HarborStep) -> tuple[_Phase, _Phase]:
     """Return mode and hosts of a step's agent and of its tests: the step's own, or else the task's."""
     agent = step.agent if step.agent.network_mode else described.agent
-    return _phases(described, agent, step.verifier if step.verifier.network_mode else described.verifier)
-
-
-def _phases(described: HarborTask, agent: HarborNetworkTable, verifier: HarborNetworkTable) -> tuple[_Phase, _Phase]:
-    of_tests = described.verifier.environment or described.environment
+    verifier = step.verifier if step.verifier.network_mode else described.verifier
+    of_tests = step.verifier.environment or described.verifier.environment or described.environment
     return _phase(agent, described.environment), _phase(verifier, of_tests)
 
 

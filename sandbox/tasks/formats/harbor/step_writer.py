@@ -11,7 +11,12 @@ from typing import Any
 from sandbox.tasks.file_tree import TreeFile, as_tree_files
 from sandbox.tasks.formats.harbor.artifacts import write_artifacts
 from sandbox.tasks.formats.harbor.schema import STEPS_FOLDER
-from sandbox.tasks.formats.harbor.values import write_collect, write_healthcheck, write_variables
+from sandbox.tasks.formats.harbor.values import (
+    write_collect,
+    write_healthcheck,
+    write_tests_environment,
+    write_variables,
+)
 from sandbox.tasks.task import GradingLevel, Task, TaskStep
 
 
@@ -52,7 +57,12 @@ def write_steps(task: Task) -> dict[str, TreeFile]:
 def step_tables(task: Task) -> list[dict[str, Any]]:
     """Return the tables ``[[steps]]``."""
     has_image = any("Dockerfile" in step.tests for step in task.steps)  # as it would be read
-    return [_table(step, separate=step.grading is GradingLevel.ARTIFACTS and not has_image) for step in task.steps]
+    return [
+        _table(
+            each, separate=each.grading is GradingLevel.ARTIFACTS and not (has_image and of.tests_environment is None)
+        )
+        for each, of in zip(task.steps, task.in_steps, strict=True)
+    ]
 
 
 def _table(step: TaskStep, *, separate: bool) -> dict[str, Any]:
@@ -67,6 +77,8 @@ def _table(step: TaskStep, *, separate: bool) -> dict[str, Any]:
             **write_collect(step.collect),
         },
     }
+    if separate and step.tests_environment is not None:
+        table["verifier"] |= write_tests_environment(step.tests_environment)
     if step.min_rewards:
         table["min_reward"] = step.min_rewards
     if step.artifacts:

@@ -15,6 +15,7 @@ from sandbox.tasks.file_tree import FileTree
 from sandbox.tasks.formats.harbor.artifacts import read_artifacts
 from sandbox.tasks.formats.harbor.schema import STEPS_FOLDER, HarborStep, HarborTask
 from sandbox.tasks.formats.harbor.support import is_step_graded_separately
+from sandbox.tasks.formats.harbor.tests_environment import has_own_image, read_step_tests_environment
 from sandbox.tasks.formats.harbor.values import read_collect, read_healthcheck, resolve_variables
 from sandbox.tasks.live_evidence import suggest_grading
 from sandbox.tasks.problems import TaskProblems
@@ -48,8 +49,10 @@ def _read_step(
     where, folder = f"steps.{given.name}", f"{STEPS_FOLDER}/{given.name}"
     instruction = problems.read_text(tree, f"{folder}/instruction.md", "the agent needs it").strip() or "unreadable"
     separate = is_step_graded_separately(described, given)
-    bundled = separate and task.has_tests_image
-    run_tests, tests = _read_tests(task, folder, tree, problems, bundled=bundled)
+    environment, has_image = read_step_tests_environment(described, given, tree, problems), has_own_image(given, tree)
+    bundled = separate and not has_image and (environment.has_image if environment else task.has_tests_image)
+    of_task = replace(task, tests={}) if separate and has_image else task
+    run_tests, tests = _read_tests(of_task, folder, tree, problems, bundled=bundled)
     if separate:
         level = GradingLevel.ARTIFACTS
     elif given is described.steps[-1]:
@@ -73,6 +76,7 @@ def _read_step(
         artifact_excludes=artifacts.excludes,
         collect=task.collect + read_collect(given.verifier.collect),
         grading=level,
+        tests_environment=environment,
         test_env=task.test_env | resolve_variables(f"{where}.verifier.env", given.verifier.env, problems),
         agent_user=given.agent.user or task.agent_user,
         tests_user=given.verifier.user or task.tests_user,

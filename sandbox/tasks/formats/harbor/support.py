@@ -8,9 +8,9 @@ from sandbox.tasks.file_tree import FileTree
 from sandbox.tasks.formats.harbor.network import network_of_step
 from sandbox.tasks.formats.harbor.schema import (
     AGENT_SERVICE,
+    COMPOSE_FILE,
     CONVERSATION_FILE,
     STEPS_FOLDER,
-    TESTS_IMAGE,
     HarborArtifact,
     HarborEnvironment,
     HarborStep,
@@ -42,7 +42,8 @@ def check_support(described: HarborTask, tree: FileTree, problems: TaskProblems)
 
 def _unsupported(described: HarborTask, tree: FileTree) -> Iterator[tuple[str, str]]:
     yield from _unsupported_environment(described.environment)
-    yield from _unsupported_verifier(described.verifier, tree)
+    separate = is_graded_separately(described.verifier)
+    yield from _unsupported_verifier(described.verifier, tree, "verifier", "tests", separate=separate)
     yield from _unsupported_artifacts(described.artifacts)
     for step in described.steps:
         yield from _unsupported_step(described, step, tree)
@@ -58,15 +59,10 @@ def _unsupported_artifacts(artifacts: list[HarborArtifact]) -> Iterator[tuple[st
 
 def _unsupported_step(described: HarborTask, step: HarborStep, tree: FileTree) -> Iterator[tuple[str, str]]:
     where, tests = f"steps.{step.name}", f"{STEPS_FOLDER}/{step.name}/tests"
-    separate = is_step_graded_separately(described, step)
     if step.agent.env:
         yield f"{where}.agent.env", "one container has the variables of all steps: set them in [agent.env]"
-    yield from _unsupported_collect(step.verifier, f"{where}.verifier")
-    if step.verifier.environment is not None:
-        yield f"{where}.verifier.environment", "the tests of all steps have one image: that of [verifier.environment]"
-    for name in sorted(TESTS_IMAGE) if separate else ():
-        if f"{tests}/{name}" in tree.files:
-            yield f"{tests}/{name}", "the tests of all steps have one image: put it into tests/"
+    separate = is_step_graded_separately(described, step)
+    yield from _unsupported_verifier(step.verifier, tree, f"{where}.verifier", tests, separate=separate)
     if network_of_step(described, step) != network_of_step(described, HarborStep(name=step.name)):
         yield f"{where}: the network of agent or verifier", "one container has the network of all steps"
     yield from _unsupported_artifacts(step.artifacts)
@@ -103,19 +99,15 @@ def _unsupported_environment(environment: HarborEnvironment, table: str = "envir
         yield f"{table}.skills_dir", "agents here read no skills"
 
 
-def _unsupported_verifier(verifier: HarborVerifier, tree: FileTree) -> Iterator[tuple[str, str]]:
+def _unsupported_verifier(
+    verifier: HarborVerifier, tree: FileTree, table: str, tests: str, *, separate: bool
+) -> Iterator[tuple[str, str]]:
     if verifier.environment_mode == "shared" and verifier.environment is not None:
-        yield "verifier.environment", 'it contradicts environment_mode = "shared"'
-    yield from _unsupported_collect(verifier, "verifier")
-    if not is_graded_separately(verifier):
-        return
-    if "tests/docker-compose.yaml" in tree.files:
-        yield "tests/docker-compose.yaml", "the tests' own container has no services"
-    if verifier.environment is not None:
-        yield from _unsupported_environment(verifier.environment, "verifier.environment")
-
-
-def _unsupported_collect(verifier: HarborVerifier, table: str) -> Iterator[tuple[str, str]]:
+        yield f"{table}.environment", 'it contradicts environment_mode = "shared"'
+    if separate and f"{tests}/{COMPOSE_FILE}" in tree.files:
+        yield f"{tests}/{COMPOSE_FILE}", "the tests' own container has no services"
+    if separate and verifier.environment is not None:
+        yield from _unsupported_environment(verifier.environment, f"{table}.environment")
     for each in verifier.collect:
         if each.service != AGENT_SERVICE:
             yield f"{table}.collect of the service {each.service}", "only files of the agent's container count"
@@ -142,8 +134,6 @@ def _unknown_keys(described: HarborTask) -> dict[str, list[str]]:
         "[verifier]": described.verifier,
         "[solution]": described.solution,
     }
-    if described.verifier.environment:
-        tables["[verifier.environment]"] = described.verifier.environment
     if described.environment.healthcheck:
         tables["[environment.healthcheck]"] = described.environment.healthcheck
     artifacts, verifiers = list(described.artifacts), {"verifier": described.verifier}
@@ -155,6 +145,7 @@ def _unknown_keys(described: HarborTask) -> dict[str, list[str]]:
         artifacts += step.artifacts
         verifiers[f"{where}.verifier"] = step.verifier
     tables |= {f"the artifact {each.source}": each for each in artifacts}
+    tables |= {f"{name}.environment": each.environment for name, each in verifiers.items() if each.environment}
     tables |= {
         f"{name}.collect.{number}": each
         for name, verifier in verifiers.items()

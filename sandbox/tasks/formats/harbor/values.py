@@ -7,7 +7,7 @@ from typing import Any
 
 from sandbox.tasks.formats.harbor.schema import TEMPLATE, HarborCollect, HarborHealthcheck
 from sandbox.tasks.problems import TaskProblems
-from sandbox.tasks.task import CollectCommand, TaskHealthcheck
+from sandbox.tasks.task import CollectCommand, TaskHealthcheck, TestsEnvironment
 
 
 def read_healthcheck(given: HarborHealthcheck) -> TaskHealthcheck:
@@ -38,6 +38,11 @@ def resolve_variables(where: str, given: Mapping[str, str], problems: TaskProble
 def write_variables(values: Mapping[str, str]) -> dict[str, Any]:
     """Return the key ``env``, unless Harbor would take a value for a template."""
     return {"env": dict(values)} if values and not any(map(TEMPLATE.fullmatch, values.values())) else {}
+
+
+def write_tests_environment(own: TestsEnvironment) -> dict[str, Any]:
+    """Return the key ``environment`` of a verifier, if it names an image."""
+    return {"environment": {"docker_image": own.image, **write_variables(own.env)}} if own.image else {}
 
 
 def write_healthcheck(check: TaskHealthcheck) -> dict[str, Any]:

@@ -24,7 +24,12 @@ from sandbox.tasks.formats.harbor.schema import (
     TESTS_IMAGE,
 )
 from sandbox.tasks.formats.harbor.step_writer import step_tables, write_solution, write_steps, write_tests
-from sandbox.tasks.formats.harbor.values import write_collect, write_healthcheck, write_variables
+from sandbox.tasks.formats.harbor.values import (
+    write_collect,
+    write_healthcheck,
+    write_tests_environment,
+    write_variables,
+)
 from sandbox.tasks.task import GradingLevel, NetworkMode, Task
 
 
@@ -85,8 +90,8 @@ def _tables(task: Task) -> dict[str, Any]:
     own = task.tests_environment
     if task.grading is GradingLevel.ARTIFACTS and (own is not None or not task.tests.keys() & TESTS_IMAGE):
         verifier["environment_mode"] = "separate"
-    if own is not None and own.image:
-        verifier["environment"] = {"docker_image": own.image, **write_variables(own.env)}
+    if own is not None:
+        verifier |= write_tests_environment(own)
     tables: dict[str, Any] = {"version": "1.0"}
     if task.artifacts:
         tables["artifacts"] = write_artifacts(task.artifacts, task.artifact_excludes)

@@ -184,7 +184,7 @@ def test_tests_may_have_an_image_of_their_own(tmp_path: Path) -> None:
     assert task.tests_environment is not None
     assert task.tests_environment.build is not None
     assert task.tests_environment.build.files.keys() == {"Dockerfile", "x", "test.sh"}
-    assert (task.grading, task.tests_environment.env) == (GradingLevel.ARTIFACTS, {})
+    assert (task.grading, task.tests_environment.env) == (GradingLevel.ARTIFACTS, {"A": "1"})
     again = load_task_folder(HARBOR, write_task_folder(HARBOR, task, tmp_path / "again")).require_task()
     assert again == task
 

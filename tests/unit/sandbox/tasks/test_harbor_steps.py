@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from sandbox.images.image_names import images_of
 from sandbox.tasks.formats.folders import load_task_folder, write_task_folder
 from sandbox.tasks.formats.harbor.directory import HARBOR
 from sandbox.tasks.loaded_task import LoadedTask
@@ -110,6 +111,48 @@ def test_tests_may_have_a_container_of_their_own_in_some_steps(tmp_path: Path) -
     assert (two.grading, two.tests_environment) == (GradingLevel.SAME, None)
 
 
+def test_a_step_s_tests_may_have_an_image_and_variables_of_their_own(tmp_path: Path) -> None:
+    toml = (
+        '[environment.env]\nA = "1"\n[verifier.environment]\ndocker_image = "checker:1"\n'
+        '[[steps]]\nname = "one"\n[steps.verifier.environment]\ndocker_image = "checker:2"\nenv = {B = "2"}\n'
+        '[[steps]]\nname = "two"\n'
+    )
+    task = read(tmp_path, toml)
+    assert [step.tests_environment for step in task.in_steps] == [
+        TestsEnvironment("checker:2", env={"B": "2"}),
+        TestsEnvironment("checker:1"),
+    ]
+    assert [each.needed_by for each in images_of(task)][1:] == ["a/tests", "a/tests1"]
+
+
+def test_a_step_s_tests_may_be_in_an_image_that_they_build(tmp_path: Path) -> None:
+    toml = (
+        '[[steps]]\nname = "one"\nverifier = {environment_mode = "separate"}\n'
+        '[[steps]]\nname = "two"\n[steps.verifier.environment]\nworkdir = "/t"\n'
+    )
+    files = {"steps/one/tests/Dockerfile": "FROM a\nCOPY . /tests\n", "steps/one/tests/x": "", "tests/y": ""}
+    one, two = read(tmp_path, f'[environment.env]\nA = "1"\n{toml}', files).in_steps
+    assert one.tests_environment is not None
+    assert one.tests_environment.build is not None
+    assert one.tests_environment.build.files.keys() == {"Dockerfile", "x"}
+    assert (one.tests_environment.env, one.tests.keys()) == ({"A": "1"}, {"Dockerfile", "x"})
+    assert (two.tests_environment, two.tests.keys()) == (TestsEnvironment(workdir="/t"), {"y"})
+
+
+def test_a_step_s_table_changes_the_container_of_the_tasks_own_image(tmp_path: Path) -> None:
+    toml = (
+        '[[steps]]\nname = "one"\n[steps.verifier.environment]\nworkdir = "/t"\ncpus = 2\n'
+        '[[steps]]\nname = "two"\nverifier = {environment_mode = "separate"}\n'
+    )
+    files = {"tests/Dockerfile": "FROM a\nCOPY . /tests\n", "steps/one/tests/own": ""}
+    one, two = read(tmp_path, toml, files).in_steps
+    assert one.tests_environment is not None
+    assert two.tests_environment is not None
+    assert one.tests_environment.build == two.tests_environment.build
+    assert (one.tests_environment.workdir, one.tests_environment.cpus, two.tests_environment.workdir) == ("/t", 2, "")
+    assert "own" not in one.tests
+
+
 def test_the_tasks_commands_that_collect_come_before_those_of_a_step(tmp_path: Path) -> None:
     toml = (
         '[[verifier.collect]]\ncommand = "all"\n[[steps]]\nname = "one"\n[[steps.verifier.collect]]\ncommand = "one"\n'
@@ -144,14 +187,14 @@ def test_a_step_may_ask_for_rewards(tmp_path: Path, line: str, wanted: dict[str,
             "task.toml: steps.one: the network",
         ),
         (
-            '[[steps]]\nname = "one"\n[steps.verifier.environment]\ndocker_image = "a"',
+            '[[steps]]\nname = "one"\n[steps.verifier.environment]\ngpus = 1',
             {},
-            "task.toml: steps.one.verifier.environment",
+            "task.toml: steps.one.verifier.environment.gpus",
         ),
         (
             '[[steps]]\nname = "one"\n[steps.verifier]\nenvironment_mode = "separate"',
-            {"steps/one/tests/Dockerfile": "FROM a"},
-            "task.toml: steps/one/tests/Dockerfile",
+            {"steps/one/tests/docker-compose.yaml": "services: {}"},
+            "task.toml: steps/one/tests/docker-compose.yaml",
         ),
         (
             '[[steps]]\nname = "one"\n[[steps.verifier.collect]]\ncommand = "true"\nservice = "db"',
