@@ -10,5 +10,5 @@ Nobody outside can listen there, and nothing of this process is open to a networ
 - A program whose process here is gone ends by itself.  A sandbox that is lost ends the carrying; whoever runs a program
   there learns why.
 - What comes from the sandbox is its agent's, who may have replaced the program: bounded, and what makes no sense ends
-  the carrying.
+  the carrying and the program, so that a harness sees its connections end.
 """

@@ -90,7 +90,7 @@ class ConnectionCarrier:
         self._connections = dict[int, _Connection]()
 
     async def carry(self) -> None:
-        """Carry connections until cancelled, or until the sandbox is lost or sends nonsense."""
+        """Carry connections until cancelled, or until the sandbox is lost or sends nonsense.  Its program goes on."""
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._receive(group))
@@ -191,7 +191,8 @@ class ConnectionCarrier:
 @asynccontextmanager
 async def carry_agent_connections(machine: DaytonaHandle, port: int, cache: Path) -> AsyncGenerator[socket.socket]:
     """Yield a listening socket whose connections are those that programs of the sandbox make to 127.0.0.1:``port``
-    there, for the block.  The program that listens is compiled in ``cache`` if it is absent.
+    there, for the block, or until the sandbox sends nonsense: then they are closed, as are new ones.  The program that
+    listens is compiled in ``cache`` if it is absent.
 
     Raises SandboxLost, SandboxStartError if it cannot listen, UserError if it cannot be compiled.
     """
@@ -200,8 +201,13 @@ async def carry_agent_connections(machine: DaytonaHandle, port: int, cache: Path
         try:
             first = await program.start(cache)
             carrier = ConnectionCarrier(program.exchange, local.path, first.incarnation)
+
+            async def carry() -> None:
+                await carrier.carry()
+                await program.stop()  # else a harness would wait for answers that nobody brings
+
             async with task_group() as group:
-                carrying = group.create_task(carrier.carry())
+                carrying = group.create_task(carry())
                 try:
                     yield local.listener
                 finally:

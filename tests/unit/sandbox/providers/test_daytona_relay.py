@@ -105,6 +105,7 @@ class RelayMachine:
         self._program = program
         self.loses_replies = False
         """Whether each call runs and is not answered the first time."""
+        self.speaks_nonsense = False
         self.calls = set[str]()
         self.names = set[str]()
 
@@ -123,6 +124,8 @@ class RelayMachine:
         if self.loses_replies and command not in self.calls:
             self.calls.add(command)
             raise fake_daytona.DaytonaConnectionError("reset")
+        if self.speaks_nonsense and words[1] == "exchange":
+            return 0, "@sbx 1 2 3 !!\n"
         return process.returncode or 0, output.decode()
 
     async def write_files(self, files: dict[str, bytes]) -> None: ...
@@ -225,6 +228,23 @@ async def test_a_relay_that_the_agent_kills_loses_its_connections_and_serves_the
             except ConnectionError:
                 await asyncio.sleep(0.05)
         assert heard == [b"hello\n", b"again\n", b"ended\n"]
+
+
+async def test_connections_end_when_what_carries_them_makes_no_sense(program: Path, cache: Path) -> None:
+    """Else a harness waits for an answer until its own deadline."""
+    machine = RelayMachine(program)
+    handle, _ = make_handle(machine)
+    async with carrying(handle, cache) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        assert await reader.readline() == b"hello\n"
+        machine.speaks_nonsense = True
+        writer.write(b"more\n")
+        with contextlib.suppress(ConnectionError):
+            while await reader.read(100):
+                pass
+        writer.close()
+        with pytest.raises(ConnectionError):
+            await asyncio.open_connection("127.0.0.1", port)
 
 
 async def test_a_port_that_a_program_of_the_sandbox_has_is_named(program: Path, cache: Path) -> None:
