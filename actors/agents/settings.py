@@ -96,6 +96,11 @@ _CALLING_KINDS: set[str] = {AgentKind.HERMES, AgentKind.CODE_INTERPRETER}
 _KINDS_WITH_OWN_TOOLS: set[str] = {AgentKind.BASH, AgentKind.KEYSTROKES, AgentKind.CODE_INTERPRETER}
 
 
+def kind_has_prompt(kind: object) -> bool:
+    """Say whether agents of ``kind`` have a prompt of their own, which describes the form of their actions."""
+    return kind in _PROMPT_FILES
+
+
 class AgentSettings(ConfigSection):
     """The agent and its opening messages."""
 

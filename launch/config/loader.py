@@ -13,6 +13,7 @@ from typing import TypeAlias, TypeVar, cast
 
 from pydantic import ValidationError
 
+from actors.agents.settings import kind_has_prompt
 from launch.config.run import RunConfig
 from launch.config.sft import SftConfig
 from protocol.cli.arguments import LowerBound, TypedOverride
@@ -45,7 +46,18 @@ def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> RunConfig:
     """Read a recipe by its name, or by the path of a TOML file.  Raises ConfigError or RecipeError."""
     values = _read_recipe(_recipe_path(name_or_path), f"the recipes are {_names()}")
     values.pop(_ENVIRONMENT, None)
+    _drop_prompt_of_another_kind(values, overrides)
     return resolve(values, overrides, source=f"recipe {name_or_path}")
+
+
+def _drop_prompt_of_another_kind(values: dict[str, Toml], overrides: Sequence[str]) -> None:
+    """Remove a recipe's first prompt where an override chooses another kind of agent that has one of its own: the
+    recipe's describes the actions of its own agent.  Raises ConfigError."""
+    given = dict(map(parse_assignment, overrides))
+    agent, kind = values.get("agent"), given.get("agent.kind")
+    if isinstance(agent, dict) and kind != agent.get("kind") and kind_has_prompt(kind):
+        for key in ("prompt", "system_prompt"):
+            agent.pop(key, None)
 
 
 def recipe_variables(name_or_path: str) -> dict[str, str]:

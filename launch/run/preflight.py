@@ -14,9 +14,9 @@ from pathlib import Path
 
 from actors.agents.registry import load_call_format, make_agent, require_readable_replies
 from actors.agents.settings import CallFormatKind, HistoryMode
-from actors.engines.server.process import RESERVED_TOKENS
 from actors.rewards.settings import make_reward_spec
 from actors.tokens.chat_format import load_chat_format
+from launch.actor_group.specs.engine_spec import require_positions
 from launch.actor_group.specs.judge_spec import check_judge_model
 from launch.actor_group.specs.sandbox_providers import check_provider
 from launch.config import RunConfig
@@ -126,8 +126,4 @@ def check_context(config: RunConfig) -> None:
     """Raise UserError if an episode may be longer than SGLang serves with the model."""
     path = config.model.path
     positions = read_qwen_config(path).max_position_embeddings if path is not None else CONTEXT_TOKENS
-    if (most := positions - RESERVED_TOKENS) < config.agent.context_tokens:
-        raise UserError(
-            f"agent.context_tokens = {config.agent.context_tokens} and the model has {positions} positions, of which "
-            f"SGLang keeps {RESERVED_TOKENS} for itself: --set agent.context_tokens={most} or less"
-        )
+    require_positions(config.agent.context_tokens, positions)

@@ -160,9 +160,9 @@ class SGLangServer:
         except ServerPortTaken:
             raise
         except (TimeoutError, ServerLost) as error:
-            why = "no answer in time" if isinstance(error, TimeoutError) else str(error)
+            why = f"no answer within {start_timeout_s:g} s" if isinstance(error, TimeoutError) else str(error)
             raise EngineStartError(
-                f"the SGLang server did not start within {start_timeout_s:g} s: {why}; "
+                f"the SGLang server did not start: {why}; "
                 f"read its log, {log}, which ends:\n{read_log_tail(log, offset)}"
             ) from error
         return server

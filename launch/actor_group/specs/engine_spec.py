@@ -1,14 +1,16 @@
-"""The spec of an engine."""
+"""The spec of an engine, and whether its model has room for an episode."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from actors.engines.server.process import RESERVED_TOKENS
 from actors.engines.settings import EngineSpec
 from launch.config import RunConfig
 from launch.hosts.cluster_nodes import ClusterNode
 from launch.hosts.placement import actor_run_dir
 from launch.run_records.run_directory import RunDirectory
+from protocol.errors import UserError
 
 
 def engine_spec(
@@ -27,3 +29,12 @@ def engine_spec(
         offloads_memory=config.colocated,
         lora=config.lora if config.publish_adapters else None,
     )
+
+
+def require_positions(context_tokens: int, positions: int) -> None:
+    """Raise UserError if an episode may be longer than SGLang serves with a model of ``positions`` tokens."""
+    if (most := positions - RESERVED_TOKENS) < context_tokens:
+        raise UserError(
+            f"agent.context_tokens = {context_tokens} and the model has {positions} positions, of which "
+            f"SGLang keeps {RESERVED_TOKENS} for itself: --set agent.context_tokens={most} or less"
+        )

@@ -36,7 +36,7 @@ from actors.tokens.chat_messages import ChatMessage
 from actors.tokens.segment_tree import ObservationSource
 from actors.workers.harness_runner import HarnessRunner
 from actors.workers.settings import WorkerSpec
-from launch.actor_group.specs.engine_spec import engine_spec
+from launch.actor_group.specs.engine_spec import engine_spec, require_positions
 from launch.config import RunConfig
 from launch.data.preparation import require_model_files
 from launch.evaluation.evaluation_options import EvaluateArguments, read_key
@@ -46,6 +46,7 @@ from launch.evaluation.solvers.segments_json import segments_as_json
 from launch.evaluation.solvers.solver import Solver, SolverRun
 from launch.hosts.cluster_nodes import ClusterNode
 from launch.run_records.run_directory import RunDirectory
+from learner.models.qwen import read_qwen_config
 from protocol.cli.suggestions import did_you_mean
 from protocol.errors import UserError
 from protocol.evaluation import AttemptId, AttemptUsage
@@ -183,8 +184,10 @@ def request_builder(given: EvaluateArguments) -> BuildRequest:
 
 
 def build_engine_spec(given: EvaluateArguments, config: RunConfig, directory: RunDirectory) -> EngineSpec:
-    """Return the engine of the folder's model.  Raises UserError for a folder without a model."""
+    """Return the engine of the folder's model.  Raises UserError for a folder without a model, or with one that has too
+    few positions for an episode."""
     folder = require_model_files(Path(given.model or "")).absolute()
+    require_positions(config.agent.context_tokens, read_qwen_config(folder).max_position_embeddings)
     own = engine_spec(config, directory, folder, "engine-0", ClusterNode("node-0", "", "127.0.0.1"))
     return replace(own, lora=None, offloads_memory=False)
 

@@ -186,7 +186,7 @@ def test_a_config_survives_being_written_and_read() -> None:
         ("agent.max_new_tokens=4096", "set agent.max_new_tokens below it"),
         ("agent.context_tokens=65536", "raise engine.max_total_tokens"),
         ("agent.kind=hermse", "choose from hermes, bash, json, keystrokes, code_interpreter; did you mean 'hermes'"),
-        ("agent.kind=bash", "copy actors/agents/prompts/bash-1.txt"),
+        ("agent.kind=bash", "set warm_start.enabled = false, or name warm_start.data"),
         ("agent.options={limit=3}", "are for agents that packages add"),
         ("agent.prompt=seta-2", "did you mean 'seta-1'"),
         ("agent.toolset=seta", "set warm_start.enabled = false, or name warm_start.data"),
@@ -449,6 +449,18 @@ def test_each_agent_kind_gets_its_prompt_and_refuses_keys_that_it_would_not_read
         load_recipe("demo", [*other, "agent.toolset=seta", "agent.harness=agent"])
     with pytest.raises(ConfigError, match=r"has its own: leave agent\.toolset out"):
         load_recipe("demo", [*other, "agent.kind=bash", "agent.toolset=seta"])
+
+
+@pytest.mark.parametrize("recipe", ["instruct", "seta_qwen3_8b"])
+def test_another_kind_of_agent_has_its_own_prompt_instead_of_the_recipes(recipe: str) -> None:
+    """Otherwise the model would be told another form of actions than the one that is read, or the kind be refused."""
+    chosen = ["agent.kind=bash", "agent.toolset=shell_only", "agent.thinking=template"]
+    assert load_recipe(recipe, chosen).agent.make_spec().prompt == load_agent_prompt("bash-1")
+    mine = load_recipe(recipe, [*chosen, "agent.prompt=json-1"])
+    assert mine.agent.make_spec().prompt == load_agent_prompt("json-1")
+    with pytest.raises(ConfigError, match=r"agent\.system_prompt would not be read"):
+        load_recipe(recipe, [*chosen, "agent.system_prompt=mine"])
+    assert load_recipe(recipe, ["agent.kind=hermes"]).agent == load_recipe(recipe).agent
 
 
 @pytest.mark.parametrize(
