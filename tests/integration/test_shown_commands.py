@@ -4,34 +4,27 @@ files that it shows, runs of the names that all pages use (made up: tests/suppor
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from launch.data.demo.hugging_face import save_tokenizer
-from tests.support.documented_commands import PAGES, ROOT, CommandMark, DocumentedCommand, read_commands, read_files
+from tests.support.documented_commands import PAGES, ROOT, CommandMark, read_commands
 from tests.support.fakes.fake_run import write_fake_run
+from tests.support.runs.journals import write_journal
 from tests.support.runs.recorded_trajectories import tokenizer
+from tests.support.typed_commands import lay_out, type_in
 
 RUNS = ("demo-1", "demo-2", "a", "b")
 README = ROOT / "README.md"
 TASKS = ROOT / "docs" / "your-tasks.md"
-MAY_FAIL = ("launch.doctor",)
-"""Their exit code 1 is a finding about this machine."""
+MAY_FAIL = {"launch.doctor": frozenset({0, 1})}
+"""Exit code 1 is a finding about this machine."""
 
 
 def pages(mark: CommandMark) -> list[Path]:
     return [page for page in PAGES if any(command.mark is mark for command in read_commands(page))]
-
-
-def lay_out(page: Path, folder: Path) -> None:
-    for path, text in read_files(page).items():
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_text(text)
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +33,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for seed, name in enumerate(RUNS):
         write_fake_run(folder / name, steps=8, seed=seed)
         save_tokenizer(tokenizer(), folder / name / "model")
+        write_journal(folder / name)
     return folder
 
 
@@ -51,24 +45,11 @@ def folder(tmp_path: Path, runs: Path) -> Path:
     return tmp_path
 
 
-def type_in(command: DocumentedCommand, folder: Path) -> None:
-    words = ["-m", command.module, *command.arguments] if command.module else list(command.words[1:])
-    line = [sys.executable, *words]
-    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    env = os.environ | {"PYTHONPATH": path}
-    done = subprocess.run(
-        line, cwd=folder, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
-    )
-    allowed = {0, 1} if command.module in MAY_FAIL else {0}
-    assert done.returncode in allowed, f"{command}\n{done.stdout}\n{done.stderr}"
-    assert "Traceback" not in done.stderr
-
-
 def type_in_page(page: Path, mark: CommandMark, folder: Path) -> None:
     lay_out(page, folder)
     for command in read_commands(page):
         if command.mark is mark:
-            type_in(command, folder)
+            type_in(command, folder, codes=MAY_FAIL.get(command.module, frozenset({0})))
 
 
 def test_the_commands_in_the_readme_do_what_they_say(folder: Path) -> None:

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import importlib
 import os
-import re
 import subprocess
 import sys
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -40,33 +38,18 @@ from tests.support.actors.episodes import episode_context
 from tests.support.fakes.fake_policy import FakeTokenizer, ScriptedEngine
 from tests.support.fakes.fake_provider import FakeProvider
 from tests.support.network.http_servers import pool_server
+from tests.support.plugin_package import install_metadata, write_plugin_package
 from tests.support.tasks.task_files import write_tasks
 
 PAGE = Path(__file__).parents[2] / "docs" / "plugins.md"
-BLOCK = re.compile(r"^```(?:toml|python)\n# (\S+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 MINE = ["warm_start.enabled=false", "agent.kind=prompt_lines"]
-
-
-def install(folder: Path, name: str, entry_points: dict[str, dict[str, str]]) -> None:
-    """Write the metadata that pip leaves of an installed package."""
-    info = folder / f"{name}-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-    lines = (
-        line for group, points in entry_points.items() for line in (f"[{group}]", *map(" = ".join, points.items()))
-    )
-    (info / "entry_points.txt").write_text("\n".join(lines))
 
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder of installed packages: the page's."""
     folder, before = tmp_path / "site", set(sys.modules)
-    for path, text in BLOCK.findall(PAGE.read_text()):
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_text(text)
-    project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
-    install(folder, project["name"], project["entry-points"])
+    write_plugin_package(folder)
     monkeypatch.syspath_prepend(folder)
     yield folder
     for name in set(sys.modules) - before:
@@ -153,7 +136,7 @@ def test_an_unknown_plugin_name_is_refused_with_the_available_ones(site: Path) -
         load_plugin(PluginGroup.AGENTS, "prompt_line")
     with pytest.raises(ConfigError, match=r"choose from hermes, .*, prompt_lines; did you mean 'prompt_lines'"):
         load_recipe("demo", ["agent.kind=prompt_line"])
-    install(site, "another", {"longshore.agents": {"prompt_lines": "longshore_prompt.agent:make"}})
+    install_metadata(site, "another", {"longshore.agents": {"prompt_lines": "longshore_prompt.agent:make"}})
     with pytest.raises(UserError, match="by another and longshore-prompt: uninstall all but one"):
         load_plugin(PluginGroup.AGENTS, "prompt_lines")
 
@@ -163,7 +146,7 @@ def test_an_invalid_plugin_is_refused_and_named(site: Path) -> None:
     (site / "broken.py").write_text("raise ZeroDivisionError('at import')")
     (site / "odd.py").write_text("def nothing(_):\n    return 7\nseven = 7\n")
     points = {"broken": "broken:x", "gone": "odd:gone", "nothing": "odd:nothing", "seven": "odd:seven"}
-    install(site, "odd", {str(group): points for group in PluginGroup})
+    install_metadata(site, "odd", {str(group): points for group in PluginGroup})
     for name, why in (
         ("broken", r"broken:x of odd \(ZeroDivisionError: at import\)"),
         ("gone", r"odd:gone of odd \(AttributeError"),
@@ -181,7 +164,7 @@ def test_an_invalid_plugin_is_refused_and_named(site: Path) -> None:
 @pytest.mark.parametrize("name", ["nothing", "seven"])
 async def test_an_invalid_provider_plugin_is_refused_and_named(site: Path, name: str) -> None:
     (site / "odd.py").write_text("def nothing(_):\n    return 7\nseven = 7\n")
-    install(site, "odd", {PluginGroup.SANDBOX_PROVIDERS: {name: f"odd:{name}"}})
+    install_metadata(site, "odd", {PluginGroup.SANDBOX_PROVIDERS: {name: f"odd:{name}"}})
     with pytest.raises(UserError, match=f"sandbox provider '{name}' is invalid"):
         async with open_plugin_provider(name, {}):
             raise AssertionError
@@ -201,7 +184,7 @@ def test_a_reward_plugin_is_used_for_training() -> None:
 
 def test_an_invalid_reward_plugin_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "longshore_number.py").write_text("REWARD = 3\n")
-    install(tmp_path, "longshore_number", {"longshore.rewards": {"three": "longshore_number:REWARD"}})
+    install_metadata(tmp_path, "longshore_number", {"longshore.rewards": {"three": "longshore_number:REWARD"}})
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ConfigError, match="'three' is not a reward"):
         load_recipe("demo", ["rollout.reward=three", "reward.process=art", "reward.process_target=turns"])

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections import Counter
 from collections.abc import AsyncGenerator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import pytest_asyncio
-from aiohttp import web
 
 from launch.data.__main__ import COMMAND
 from launch.data.bucket import FetchedBugs, fetch_bugs, parse_numbers
@@ -19,43 +16,14 @@ from protocol.cli.exit_codes import EXIT_FAILED
 from protocol.errors import UserError
 from sandbox.tasks.formats.registry import load_tasks
 from tests.support.commands import call_json
-from tests.support.network.aiohttp_servers import serve_on_loopback
+from tests.support.fakes.fake_bucket import FakeBucket
 from tests.support.tasks.bug_rows import bug_row
-
-
-class FakeBucket:
-    """A bucket with some bugs, which does not answer at first if it is told so."""
-
-    def __init__(self) -> None:
-        self.objects: dict[str, Any] = {}
-        self.busy_once: set[str] = set()
-        self.asked = Counter[str]()
-        self.url = ""
-
-    def add(self, number: int) -> None:
-        row = bug_row()
-        del row["task_id"]
-        self.objects[f"task_{number:011d}.json"] = row
-
-    async def answer(self, request: web.Request) -> web.Response:
-        name = request.match_info["name"]
-        self.asked[name] += 1
-        if name in self.busy_once:
-            self.busy_once.remove(name)
-            return web.Response(status=503)
-        found = self.objects.get(name)
-        if found is None or isinstance(found, int):
-            return web.Response(status=found or 404)
-        return web.Response(text=found if isinstance(found, str) else json.dumps(found))
 
 
 @pytest_asyncio.fixture
 async def bucket() -> AsyncGenerator[FakeBucket]:
-    made, app = FakeBucket(), web.Application()
-    app.router.add_get("/bugs/{name}", made.answer)
-    async with serve_on_loopback(app) as port:
-        made.url = f"http://127.0.0.1:{port}/bugs"
-        yield made
+    async with FakeBucket().served() as served:
+        yield served
 
 
 async def test_bugs_are_fetched_in_order_and_are_tasks(bucket: FakeBucket, tmp_path: Path):
