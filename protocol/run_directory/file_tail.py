@@ -17,7 +17,8 @@ from protocol.run_directory.json_fields import Event, parse_json_object
 
 T = TypeVar("T")
 
-CHUNK_BYTES = 1 << 20
+MIN_CHUNK_BYTES, MAX_CHUNK_BYTES = 64 << 10, 1 << 20
+"""Bytes read at a time: few, as a reader of many files holds a chunk and its lines of each; more within a long line."""
 MAX_LINE_BYTES = 64 << 20
 
 
@@ -54,9 +55,10 @@ class FileTail:
             if end <= self.offset:
                 return
             with self.path.open("rb") as file:
-                at, rest = file.seek(self.offset), b""
-                while chunk := file.read(min(CHUNK_BYTES, end - file.tell())):
+                at, rest, size = file.seek(self.offset), b"", MIN_CHUNK_BYTES
+                while chunk := file.read(min(size, end - file.tell())):
                     *whole, rest = (rest + chunk).split(b"\n")
+                    size = MIN_CHUNK_BYTES if whole else min(2 * size, MAX_CHUNK_BYTES)
                     for raw in whole:
                         at += len(raw) + 1
                         yield TailedLine(raw, at)

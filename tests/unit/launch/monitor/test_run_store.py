@@ -151,7 +151,8 @@ def test_lines_that_arrive_in_pieces_between_reads_all_come_through(tmp_path: Pa
 
 def test_an_endless_line_does_not_fill_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("protocol.run_directory.file_tail.MAX_LINE_BYTES", 1_000)
-    monkeypatch.setattr("protocol.run_directory.file_tail.CHUNK_BYTES", 600)
+    for name in ("MIN_CHUNK_BYTES", "MAX_CHUNK_BYTES"):
+        monkeypatch.setattr(f"protocol.run_directory.file_tail.{name}", 600)
     path = tmp_path / "a.jsonl"
     path.write_bytes(b"x" * 5_000 + b'\n{"t":1}\n')
     lines = [line.raw for line in FileTail(path).iter_lines()]
