@@ -40,6 +40,8 @@ class WorkConversation(NamedTuple):
 
     messages: list[ChatMessage]
     tools: Sequence[ChatTool] = ()
+    gap: str = ""
+    """Why there are replies alone; empty if the conversation is whole."""
 
 
 def digest_tools(tools: Iterable[ChatTool]) -> bytes:

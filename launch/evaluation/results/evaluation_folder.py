@@ -23,6 +23,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+import msgspec
 import orjson
 from pydantic import TypeAdapter, ValidationError
 
@@ -96,10 +97,10 @@ class EvaluationFolder:
         self.records |= latest_records([record] if before is None else [before, record])
 
     def add_trajectory(self, value: Mapping[str, JsonValue]) -> None:
-        append_atomically(self.path / TRAJECTORIES_FILE, orjson.dumps(dict(value)) + b"\n")
+        append_atomically(self.path / TRAJECTORIES_FILE, msgspec.json.encode(value) + b"\n")
 
     def add_sample(self, value: Mapping[str, JsonValue]) -> None:
-        append_atomically(self.path / SAMPLES_FILE, orjson.dumps(dict(value)) + b"\n")
+        append_atomically(self.path / SAMPLES_FILE, msgspec.json.encode(value) + b"\n")
 
     def write_text(self, name: str, text: str) -> None:
         replace_file(self.path / name, text.encode())

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import cast
 
 import orjson
 
+from launch.evaluation.results.trainable_messages import NOT_GRADED, NoSample, find_conversation
 from protocol.evaluation import AttemptRecord
 from protocol.events import JsonValue
 from sandbox.tasks.formats.liveweb.rows import row_task_id
@@ -22,19 +22,27 @@ _BLOCK = re.compile(r"\s*```json\s*\n(.*)\n```\s*", re.DOTALL)
 
 def build_liveweb_sample(
     task: Task, record: AttemptRecord, trajectory: Mapping[str, JsonValue]
-) -> dict[str, JsonValue] | None:
-    """Return an attempt's sample; None for a task without a start page, or an attempt without a verdict or a reply."""
-    messages = cast("list[Mapping[str, JsonValue]]", trajectory.get("messages") or [])
+) -> dict[str, JsonValue] | NoSample | None:
+    """Return an attempt's sample, or why it has none; None for a task without a start page."""
+    if not task.start_url:
+        return None
+    if record.verdict is None:
+        return NOT_GRADED
+    if isinstance(messages := find_conversation(trajectory), NoSample):
+        return messages
+    if any(message.get("tool_calls") for message in messages):
+        return NoSample("the model called functions, for which a sample of LIVEWEB's has no place")
     steps: list[JsonValue] = []
     observed: list[str] = []
     for message in messages:
         if message["role"] == "assistant":
-            steps.append({"observation": "\n\n".join(observed), "action": _action(str(message.get("content") or ""))})
-            observed = []
+            if message["content"]:
+                steps.append({"observation": "\n\n".join(observed), "action": _action(message["content"])})
+                observed = []
         elif message["role"] != "system":
-            observed.append(str(message.get("content") or ""))
-    if not task.start_url or record.verdict is None or not steps:
-        return None
+            observed.append(message["content"])
+    if not steps:
+        return NoSample("no reply has a text")
     return {"task_id": row_task_id(task), "score": record.verdict.reward, "trajectory": steps}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import cast
 
+from launch.evaluation.results.trainable_messages import NOT_GRADED, NoSample, find_conversation
 from protocol.evaluation import AttemptRecord
 from protocol.events import JsonValue
 from sandbox.tasks.formats.swe_bugs.bug_rows import find_bug
@@ -18,13 +19,14 @@ TOOLS = "tools"
 
 def build_sample(
     task: Task, record: AttemptRecord, trajectory: Mapping[str, JsonValue], model: str
-) -> dict[str, JsonValue] | None:
-    """Return an attempt's sample; None for a task that is no bug, an attempt without a verdict, or one whose whole
-    conversation is not known."""
-    bug, verdict = find_bug(task), record.verdict
-    conversation = cast("list[Mapping[str, JsonValue]]", trajectory.get("messages") or [])
-    if bug is None or verdict is None or not conversation or conversation[0]["role"] == "assistant":
+) -> dict[str, JsonValue] | NoSample | None:
+    """Return an attempt's sample, or why it has none; None for a task that is no bug."""
+    if (bug := find_bug(task)) is None:
         return None
+    if (verdict := record.verdict) is None:
+        return NOT_GRADED
+    if isinstance(conversation := find_conversation(trajectory), NoSample):
+        return conversation
     passed = {test.name for test in verdict.tests if test.passed}
     missing = [name for name in task.expected_tests if name not in passed]
     usage, tools = record.usage, trajectory.get(TOOLS)

@@ -19,6 +19,7 @@ from actors.rollout.settings import EpisodeSettings, HarnessSettings
 from actors.rollout.terminal import SandboxDestroyedByAgent
 from actors.workers.harness_runner import HarnessRunner
 from launch.evaluation.results.swe_synth_samples import TOOLS
+from launch.evaluation.results.trainable_messages import GAP
 from launch.evaluation.solvers.api_relay import ApiRelay, OnReply, RelaySession
 from launch.evaluation.solvers.relayed_replies import RelayedReply
 from launch.evaluation.solvers.segments_json import segments_as_json
@@ -92,6 +93,7 @@ class HarnessSolverRun:
             "messages": cast("JsonValue", work.messages),
             TOOLS: cast("JsonValue", [tool.schema for tool in work.tools]),
             "segments": segments_as_json(self.conversation.segments()),
+            **({GAP: work.gap} if work.gap else {}),
         }
 
 

@@ -1,35 +1,26 @@
 """Decides which replies of a model at a URL are the agent's work, as the gateway does.  Pure.
 
-Token ids are unknown here, so a reply is recognised in a later request by its text.  A request that the gateway would
-refuse is not read; its reply is work, in a conversation whose messages are not known.
+Token ids are unknown here, so a reply is recognised in a later request by its text.  The reply to a request that cannot
+be read is work, in a conversation whose messages are not known.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from itertools import takewhile
 from typing import NamedTuple
 
-from actors.gateway.anthropic_requests import read_anthropic_request
-from actors.gateway.api_types import ApiCall
-from actors.gateway.chat_request import ChatRequest, ChatTool, GatewayRequestError
+from actors.gateway.chat_request import ChatTool, GatewayRequestError
 from actors.gateway.exchanges import Exchange, WorkConversation, digest_prefixes, digest_with, join_work
-from actors.gateway.openai_requests import read_openai_request
 from actors.gateway.quotes import find_runs
 from actors.gateway.reply_roles import AnsweredRequest, find_reply_roles
-from actors.gateway.responses_requests import read_responses_request
 from actors.rewards.episode_result import ModelTurn
 from actors.tokens.chat_messages import ChatMessage
 from launch.evaluation.solvers.relayed_replies import RelayedReply
+from launch.evaluation.solvers.relayed_requests import read_relayed_request
 from protocol.trajectory import ReplyRole
-
-_READERS: Mapping[str, Callable[[bytes], ApiCall]] = {
-    "chat/completions": read_openai_request,
-    "responses": read_responses_request,
-    "messages": read_anthropic_request,
-}
 
 
 class RelayedRequest(NamedTuple):
@@ -39,6 +30,8 @@ class RelayedRequest(NamedTuple):
     new_messages: Sequence[ChatMessage] = ()
     """Its messages after the reply that it continues."""
     tools: Sequence[ChatTool] = ()
+    refusal: str = ""
+    """Why its messages are not known; empty if they are."""
 
 
 class _EndedReply(NamedTuple):
@@ -47,6 +40,7 @@ class _EndedReply(NamedTuple):
     runs: set[str]
     """Runs of words of its text that its own request has not."""
     exchange: Exchange
+    refusal: str
 
 
 @dataclass(slots=True)
@@ -72,12 +66,13 @@ class RelayedConversation:
 
     @property
     def work(self) -> WorkConversation:
-        """The messages of the agent's work, without thoughts that a reply has apart from its text; the replies alone if
-        its requests were not read."""
+        """The messages of the agent's work; the replies alone if the last request of it, or of a step of the task,
+        could not be read."""
         exchanges, numbers = [reply.exchange for reply in self._ended], self._work_numbers
-        if all(exchanges[number].messages for number in numbers):
-            return join_work(exchanges, numbers)
-        return WorkConversation([exchanges[number].reply for number in numbers])
+        ends = {exchanges[number].step: self._ended[number] for number in numbers}
+        if refusal := next((end.refusal for end in ends.values() if end.refusal), ""):
+            return WorkConversation([exchanges[number].reply for number in numbers], gap=refusal)
+        return join_work(exchanges, numbers)
 
     @property
     def _work_numbers(self) -> list[int]:
@@ -87,7 +82,9 @@ class RelayedConversation:
     def open_request(self, path: str, body: bytes) -> RelayedRequest:
         """Read a request to ``path``, without ``/v1``, before it is answered."""
         before = len(self._ended)
-        if (request := _read(path, body)) is None:
+        try:
+            request = read_relayed_request(path, body)
+        except GatewayRequestError as error:
             facts = AnsweredRequest(
                 conversation=sha256(body).digest(),
                 offers_tools=False,
@@ -97,7 +94,7 @@ class RelayedConversation:
                 continues=None,
                 step=self.step,
             )
-            return RelayedRequest(facts, set())
+            return RelayedRequest(facts, set(), refusal=str(error))
         messages = request.messages
         digests = digest_prefixes(request.tools, messages)
         known = next((end for end in range(len(messages) - 1, 0, -1) if digests[end] in self._known), 0)
@@ -127,13 +124,4 @@ class RelayedConversation:
         facts = replace(request.facts, gets_call=bool(turn.calls))
         exchange = Exchange(facts.continues, request.new_messages, message, request.tools, facts.step)
         self._known[digest_with(facts.conversation, message)] = len(self._ended)
-        self._ended.append(_EndedReply(facts, turn, find_runs([turn.text]) - request.runs, exchange))
-
-
-def _read(path: str, body: bytes) -> ChatRequest | None:
-    if (read := _READERS.get(path)) is None:
-        return None
-    try:
-        return read(body).request
-    except GatewayRequestError:
-        return None
+        self._ended.append(_EndedReply(facts, turn, find_runs([turn.text]) - request.runs, exchange, request.refusal))

@@ -10,12 +10,29 @@ import msgspec
 
 from actors.gateway.chat_request import ChatTool
 from actors.rewards.episode_result import ModelTurn, ToolCallRecord, make_call_record
-from actors.tokens.chat_messages import ChatMessage, ToolCallMessage
+from actors.tokens.chat_messages import ToolCallMessage
+from launch.evaluation.results.trainable_messages import RecordedMessage
 from protocol.events import JsonValue
 from protocol.run_directory.json_fields import Event, get_integer, get_list, get_mapping, get_text
 
+_NO_OBJECT = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _ENDS = {"message_stop", "response.completed", "response.incomplete"}
 """Types of the events with which a stream ends."""
+
+
+def read_arguments(text: str) -> dict[str, object]:
+    """Return a call's arguments as chat templates expect them; they are one text if they are no JSON object."""
+    try:
+        return msgspec.json.decode(text or "{}", type=dict[str, object])
+    except _NO_OBJECT:
+        return ChatTool.text_arguments(text)
+
+
+def write_arguments(given: object) -> str:
+    """Return a call's arguments as text, which some endpoints and harnesses send as an object; empty for none."""
+    if isinstance(given, str):
+        return given
+    return msgspec.json.encode(given).decode() if given else ""
 
 
 @dataclass(slots=True)
@@ -30,17 +47,22 @@ class RelayedCall:
         """The call's record; its command is all of its arguments if they are no JSON object."""
         try:
             return make_call_record(self.name, msgspec.json.decode(self.arguments, type=dict[str, object]))
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except _NO_OBJECT:
             return ToolCallRecord(self.name, self.arguments)
 
     @property
     def message(self) -> ToolCallMessage:
-        """The call as chat templates expect it; its arguments are one text if they are no JSON object."""
+        """The call as chat templates expect it."""
+        return {"type": "function", "function": {"name": self.name, "arguments": read_arguments(self.arguments)}}
+
+    @property
+    def is_whole(self) -> bool:
+        """False if the arguments are no JSON object, so that the message has others than the model wrote."""
         try:
-            arguments = msgspec.json.decode(self.arguments or "{}", type=dict[str, object])
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            arguments = ChatTool.text_arguments(self.arguments)
-        return {"type": "function", "function": {"name": self.name, "arguments": arguments}}
+            msgspec.json.decode(self.arguments or "{}", type=dict[str, object])
+        except _NO_OBJECT:
+            return False
+        return True
 
 
 @dataclass(slots=True)
@@ -48,6 +70,8 @@ class RelayedReply:
     """Text, calls and token counts of a reply, as far as the endpoint reports them."""
 
     text: str = ""
+    thoughts: str = ""
+    """What the model thought, as far as the endpoint shows it apart from the text."""
     prompt_tokens: int = 0
     sampled_tokens: int = 0
     calls: dict[int, RelayedCall] = field(default_factory=dict[int, RelayedCall])
@@ -60,11 +84,15 @@ class RelayedReply:
         return ModelTurn(self.text, tuple(call.record for _, call in sorted(self.calls.items())))
 
     @property
-    def message(self) -> ChatMessage:
+    def message(self) -> RecordedMessage:
         """The reply in a conversation."""
-        message: ChatMessage = {"role": "assistant", "content": self.text}
+        message: RecordedMessage = {"role": "assistant", "content": self.text}
+        if self.thoughts:
+            message["reasoning_content"] = self.thoughts
         if self.calls:
             message["tool_calls"] = [call.message for _, call in sorted(self.calls.items())]
+        if not all(call.is_whole for call in self.calls.values()):
+            message["train"] = False
         return message
 
     def parse_body(self, body: bytes) -> None:
@@ -102,17 +130,18 @@ class RelayedReply:
     def _read_chat(self, message: Event) -> None:
         """Read a message of the chat API, or what a stream adds to it."""
         self.text += get_text(message, "content")
+        self.thoughts += get_text(message, "reasoning_content") or get_text(message, "reasoning")
         for place, call in enumerate(_objects(get_list(message, "tool_calls"))):
             function = get_mapping(call, "function")
             index = get_integer(call, "index", place)
-            self._add_call(index, get_text(function, "name"), get_text(function, "arguments"))
+            self._add_call(index, get_text(function, "name"), write_arguments(function.get("arguments")))
 
     def _read_block(self, index: int, block: Event) -> None:
         """Read a block of Anthropic's API, or what a stream adds to it."""
         self.text += get_text(block, "text")
+        self.thoughts += get_text(block, "thinking")
         if get_text(block, "type") == "tool_use":
-            given = get_mapping(block, "input")
-            self._add_call(index, get_text(block, "name"), msgspec.json.encode(given).decode() if given else "")
+            self._add_call(index, get_text(block, "name"), write_arguments(block.get("input")))
         elif more := get_text(block, "partial_json"):
             self._add_call(index, "", more)
 
@@ -120,7 +149,9 @@ class RelayedReply:
         """Read an item of the responses API."""
         kind = get_text(item, "type")
         if kind == "message":
-            self.text += "".join(get_text(part, "text") for part in _objects(get_list(item, "content")))
+            self.text += _part_texts(item, "content")
+        elif kind == "reasoning":
+            self.thoughts += _part_texts(item, "content") or _part_texts(item, "summary")
         elif kind in {"function_call", "custom_tool_call"}:
             given = get_text(item, "arguments") or msgspec.json.encode({"input": get_text(item, "input")}).decode()
             self._add_call(index, get_text(item, "name"), given)
@@ -133,6 +164,10 @@ class RelayedReply:
 
 def _objects(values: Iterable[JsonValue]) -> Iterator[Event]:
     return (value for value in values if isinstance(value, dict))
+
+
+def _part_texts(item: Event, key: str) -> str:
+    return "".join(get_text(part, "text") for part in _objects(get_list(item, key)))
 
 
 def _output_items(value: Event) -> Iterator[Event]:

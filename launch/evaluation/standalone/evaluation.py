@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import asdict, dataclass, replace
@@ -32,6 +33,7 @@ from launch.evaluation.results.evaluation_summary import (
 )
 from launch.evaluation.results.liveweb_samples import build_liveweb_sample
 from launch.evaluation.results.swe_synth_samples import build_sample
+from launch.evaluation.results.trainable_messages import NoSample
 from launch.evaluation.standalone.attempt_plan import plan_attempts, remaining_attempts
 from launch.evaluation.task_selection import TaskSelection, select_tasks
 from protocol.errors import UserError
@@ -181,6 +183,7 @@ async def run_evaluation(
 
     given = evaluation.arguments
     model = given.model_name or given.model or given.solver.value
+    without_sample = Counter[str]()
     with report_progress(len(to_run), console) as progress:
 
         def on_record(record: AttemptRecord, trajectory: Mapping[str, JsonValue]) -> None:
@@ -188,7 +191,10 @@ async def run_evaluation(
                 folder.add_trajectory({"task": record.task, "number": record.number, **trajectory})
                 task = evaluation.selection.tasks[record.task]
                 liveweb = build_liveweb_sample(task, record, trajectory)
-                if sample := build_sample(task, record, trajectory, model) or liveweb:
+                sample = build_sample(task, record, trajectory, model) or liveweb
+                if isinstance(sample, NoSample):
+                    without_sample[sample.reason] += 1
+                elif sample:
                     folder.add_sample(sample)
             folder.add_record(record)
             progress.add(record)
@@ -206,6 +212,9 @@ async def run_evaluation(
         ) as context:
             tasks = evaluation.selection.tasks
             await run_attempts(to_run, tasks, context, evaluation.concurrency, on_record, console=console)
+    for reason, count in without_sample.items():
+        have = "attempt has" if count == 1 else "attempts have"
+        console.print(f"{count} {have} no sample, because {reason}", markup=False, soft_wrap=True)
 
 
 @asynccontextmanager

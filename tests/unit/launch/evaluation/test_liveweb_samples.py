@@ -6,9 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from launch.data.conversations import read_conversations
+from launch.data.conversations import parse_conversation, read_conversations
 from launch.evaluation.results.liveweb_samples import build_liveweb_sample
+from launch.evaluation.results.trainable_messages import NoSample
 from protocol.evaluation import AttemptRecord, AttemptVerdict
+from protocol.events import JsonValue
 from protocol.trajectory import EpisodeStatus
 from sandbox.tasks.task import Task
 
@@ -27,7 +29,7 @@ MESSAGES: Any = [
 
 def test_a_sample_is_trained_on_as_the_attempt_was_written(tmp_path: Path):
     sample = build_liveweb_sample(TASK, RECORD, {"messages": MESSAGES})
-    assert sample is not None
+    assert isinstance(sample, dict)
     assert (sample["task_id"], sample["score"]) == (7, 1.0)
     steps: Any = sample["trajectory"]
     assert steps[-1] == {
@@ -44,5 +46,17 @@ def test_a_sample_is_trained_on_as_the_attempt_was_written(tmp_path: Path):
 def test_only_attempts_in_a_browser_with_a_verdict_are_samples():
     conversation: dict[str, Any] = {"messages": MESSAGES}
     assert build_liveweb_sample(Task("a", "b"), RECORD, conversation) is None
-    assert build_liveweb_sample(TASK, AttemptRecord(TASK.id, 0, "", 1.0), conversation) is None
-    assert build_liveweb_sample(TASK, RECORD, {"messages": []}) is None
+    assert isinstance(build_liveweb_sample(TASK, AttemptRecord(TASK.id, 0, "", 1.0), conversation), NoSample)
+    assert isinstance(build_liveweb_sample(TASK, RECORD, {"messages": []}), NoSample)
+    call: JsonValue = {"type": "function", "function": {"name": "click", "arguments": {}}}
+    calling: list[JsonValue] = [*MESSAGES[:2], {"role": "assistant", "content": "", "tool_calls": [call]}]
+    found = build_liveweb_sample(TASK, RECORD, {"messages": calling})
+    assert isinstance(found, NoSample)
+    assert "called functions" in found.reason
+
+
+def test_a_reply_without_text_is_no_step():
+    messages: list[JsonValue] = [{"role": "assistant", "content": ""}, {"role": "user", "content": "Go on."}]
+    sample = build_liveweb_sample(TASK, RECORD, {"messages": [*MESSAGES[:2], *messages, *MESSAGES[2:]]})
+    assert isinstance(sample, dict)
+    assert parse_conversation(sample, "sample").trained_messages

@@ -14,6 +14,7 @@ from actors.gateway.chat_request import ChatRequest
 from actors.gateway.completion import CompletionEndReason, GatewayCompletion, ParsedCompletion
 from launch.evaluation.solvers.relayed_conversation import RelayedConversation
 from launch.evaluation.solvers.relayed_replies import RelayedCall, RelayedReply
+from launch.evaluation.solvers.relayed_requests import read_relayed_request
 
 NAMED = ResponseMetadata("policy", 0, "id")
 CALL = ApiCall(request=ChatRequest(messages=[]))
@@ -127,7 +128,72 @@ def test_a_conversation_that_is_not_read_has_the_replies_alone() -> None:
     assert converse((WORK, True, "ls"), (WORK, True, "done"), path="completions").work == (
         [{"role": "assistant", "content": "ls"}, {"role": "assistant", "content": "done"}],
         (),
+        "requests to /v1/completions are not read",
     )
+
+
+@pytest.mark.parametrize("arguments", ['{"command": ', '["ls"]', ["ls"], "7"])
+def test_a_conversation_is_kept_if_a_call_has_arguments_that_are_no_object(arguments: object) -> None:
+    """A harness sends them back as the model wrote them, and the gateway would refuse that."""
+    calls = [{"id": "1", "type": "function", "function": {"name": "shell", "arguments": arguments}}]
+    first: dict[str, Any] = {"role": "assistant", "content": "", "tool_calls": calls}
+    result = {"role": "tool", "tool_call_id": "1", "content": "no"}
+    conversation = RelayedConversation()
+    for messages, message in ((WORK, first), ([*WORK, first, result], {"role": "assistant", "content": "done"})):
+        body = {"model": "m", "messages": messages, "tools": [TOOL], "top_p": 0.9}
+        request = conversation.open_request("chat/completions", json.dumps(body).encode())
+        conversation.add_reply(request, reply_of(json.dumps({"choices": [{"message": message}]}).encode()))
+    found = conversation.work
+    assert (found.gap, [message["role"] for message in found.messages]) == (
+        "",
+        ["system", "user", "assistant", "tool", "assistant"],
+    )
+    assert [message.get("train", True) for message in found.messages if message["role"] == "assistant"] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("path", "request_body", "last"),
+    [
+        (
+            "messages",
+            {
+                "messages": [
+                    {"role": "user", "content": "Go."},
+                    {"role": "assistant", "content": [{"type": "tool_use", "id": "1", "name": "f", "input": ["x"]}]},
+                    {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "2", "content": "no"}]},
+                ]
+            },
+            "no",
+        ),
+        (
+            "responses",
+            {
+                "input": [
+                    {"type": "message", "role": "user", "content": "Go."},
+                    {"type": "function_call", "call_id": "1", "name": "f", "arguments": "{"},
+                    {"type": "function_call_output", "call_id": "1", "output": "no"},
+                ]
+            },
+            "no",
+        ),
+    ],
+)
+def test_requests_of_other_apis_are_read_though_the_gateway_would_refuse_them(
+    path: str, request_body: dict[str, Any], last: str
+) -> None:
+    read = read_relayed_request(path, json.dumps(request_body).encode())
+    assert [message["role"] for message in read.messages] == ["user", "assistant", "tool"]
+    assert read.messages[-1]["content"] == last
+
+
+def test_thoughts_that_stand_apart_are_kept() -> None:
+    message = {"content": None, "reasoning_content": "hm"}
+    for body in (
+        {"choices": [{"message": message}]},
+        {"content": [{"type": "thinking", "thinking": "hm"}]},
+        {"type": "response.completed", "response": {"output": [{"type": "reasoning", "summary": [{"text": "hm"}]}]}},
+    ):
+        assert reply_of(json.dumps(body).encode()).message.get("reasoning_content") == "hm"
 
 
 def test_a_call_is_a_message_as_templates_expect_it() -> None:

@@ -6,9 +6,14 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from launch.data.conversations import read_conversations
+from hypothesis import given
+from hypothesis import strategies as st
+
+from launch.data.conversations import parse_conversation, read_conversations
 from launch.evaluation.results.swe_synth_samples import PATCH, TOOLS, build_sample
+from launch.evaluation.results.trainable_messages import GAP, NoSample
 from protocol.evaluation import AttemptRecord, AttemptUsage, AttemptVerdict
 from protocol.events import JsonValue
 from protocol.trajectory import EpisodeStatus, TestResult
@@ -74,9 +79,70 @@ def test_samples_are_offline_data_and_rows_again(tmp_path: Path):
 def test_only_attempts_with_a_verdict_and_a_whole_conversation_make_samples():
     whole: dict[str, JsonValue] = {"messages": MESSAGES}
     assert build_sample(Task("t", "Do it."), record(True, True), whole, "m") is None
-    assert build_sample(TASK, replace(record(True, True), verdict=None), whole, "m") is None
-    assert build_sample(TASK, record(True, True), {"messages": []}, "oracle") is None
-    assert build_sample(TASK, record(True, True), {"messages": MESSAGES[2:]}, "m") is None, "replies alone"
+    without = (
+        build_sample(TASK, replace(record(True, True), verdict=None), whole, "m"),
+        build_sample(TASK, record(True, True), {"messages": []}, "oracle"),
+        build_sample(TASK, record(True, True), {**whole, GAP: "/v1/completions is not read"}, "m"),
+        build_sample(TASK, record(True, True), {"messages": MESSAGES[2:]}, "m"),
+    )
+    assert [each.reason if isinstance(each, NoSample) else each for each in without] == [
+        "there is no verdict",
+        "there is no reply of a model",
+        "the harness's conversation cannot be read: /v1/completions is not read",
+        "no reply can be learned from",
+    ]
+
+
+texts = st.sampled_from(["", " ", "word"])
+
+
+def call(name: str) -> JsonValue:
+    return {"type": "function", "function": {"name": name, "arguments": {"command": "ls"}}}
+
+
+calls = st.sampled_from(["", "shell"]).map(call)
+replies = st.fixed_dictionaries(
+    {"role": st.just("assistant"), "content": texts},
+    optional={"reasoning_content": texts, "tool_calls": st.lists(calls, max_size=2), "train": st.booleans()},
+)
+others = st.fixed_dictionaries({"role": st.sampled_from(["system", "user", "tool"]), "content": texts})
+
+
+@given(st.lists(replies | others, max_size=8))
+def test_every_sample_is_a_record_that_can_be_trained(messages: list[JsonValue]):
+    sample = build_sample(TASK, record(True, True), {"messages": messages}, "m")
+    if isinstance(sample, dict):
+        assert parse_conversation(json.loads(json.dumps(sample)), "sample").trained_messages
+    else:
+        assert isinstance(sample, NoSample)
+
+
+def test_what_cannot_be_trained_is_left_out_and_the_rest_kept():
+    messages: list[JsonValue] = [
+        {"role": "assistant", "content": "Hello."},
+        *MESSAGES[:2],
+        {"role": "assistant", "content": "", "reasoning_content": "hm"},
+        {"role": "assistant", "content": "two", "tool_calls": [call(""), call("shell")]},
+        {"role": "tool", "content": "of none"},
+        {"role": "tool", "content": "of shell"},
+        {"role": "assistant", "content": "done"},
+        {"role": "user", "content": "Go on."},
+        {"role": "assistant", "content": ""},
+    ]
+    sample: Any = build_sample(TASK, record(True, True), {"messages": messages}, "m")
+    assert sample["extra"]["conversation"] == [
+        *MESSAGES[:2],
+        {
+            "role": "assistant",
+            "content": "two",
+            "reasoning_content": "hm",
+            "tool_calls": [call("shell")],
+            "train": False,
+        },
+        {"role": "tool", "content": "of shell"},
+        {"role": "assistant", "content": "done"},
+        {"role": "user", "content": "Go on."},
+    ]
 
 
 def test_a_harness_that_calls_tools_makes_samples_with_their_schemas(tmp_path: Path):
