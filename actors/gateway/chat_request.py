@@ -117,3 +117,8 @@ class ChatRequest:
     """Sampling temperature; None for the session's."""
     stop: tuple[str, ...] = ()
     """Texts at which the reply ends; the first one that occurs is cut off."""
+
+    @property
+    def prompt_bytes(self) -> int:
+        """Number of bytes of the messages and tools as JSON: with names, arguments, thoughts and schemas."""
+        return len(msgspec.json.encode((self.messages, self.tools)))

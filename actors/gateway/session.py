@@ -44,8 +44,9 @@ this process."""
 _MOST_BYTES, _BYTES_PER_TOKEN = 64 << 10, 64
 """Upper bounds for a request without text and for a token; a longer request is not read."""
 _ENDED = "this session has ended: its episode is over"
-_LONG_CHARACTERS = 32 << 10
-"""Characters of messages from which on a prompt is rendered in a thread; the tokens of fewer take some milliseconds."""
+_LONG_BYTES = 32 << 10
+"""Bytes of messages and tools from which on a prompt is rendered in a thread; the tokens of fewer take some
+milliseconds."""
 _TAIL = 16
 """Number of last tokens of a prompt that are decoded to see whether it ends inside thoughts."""
 
@@ -269,23 +270,23 @@ class GatewaySession:
                 parameter="messages",
             )
         try:
-            chat = self._chat_for(request.tools)
             async with self._using_history:
-                prompt = await self._render(chat, request)
+                chat, prompt = await self._render(request)
         except UserError as error:
             raise GatewayRequestError(str(error)) from error
         if self._ended:
             raise GatewayRequestError(_ENDED, status=403)
         return chat, prompt
 
-    async def _render(self, chat: ChatFormat, request: ChatRequest) -> RenderedPrompt:
+    async def _render(self, request: ChatRequest) -> tuple[ChatFormat, RenderedPrompt]:
         """Render a prompt; a long one in a thread, because 100,000 tokens take a tenth of a second or more, in which
-        other sessions would wait."""
+        other sessions would wait.  Whatever is in the messages and tools counts."""
 
-        def render() -> RenderedPrompt:
-            return self._history.render_prompt(chat, request.tools, request.messages)
+        def render() -> tuple[ChatFormat, RenderedPrompt]:
+            chat = self._chat_for(request.tools)
+            return chat, self._history.render_prompt(chat, request.tools, request.messages)
 
-        if sum(len(message["content"]) for message in request.messages) < _LONG_CHARACTERS:
+        if request.prompt_bytes < _LONG_BYTES:
             return render()
         return await call_in_thread(render)
 

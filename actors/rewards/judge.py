@@ -121,7 +121,7 @@ class Judge:
         with suppress(TimeoutError):  # votes missing by then stay slow
             async with asyncio.timeout(settings.timeout_s), asyncio.TaskGroup() as group:
                 for index, turn_votes in enumerate(votes):
-                    ask = self._model.prepare(build_judge_prompt(self._prompt, result, index))
+                    ask = await self._model.prepare(build_judge_prompt(self._prompt, result, index))
                     for number in range(settings.votes):
                         group.create_task(self._cast_vote(ask, turn_votes, number))
         return tally_votes(votes)

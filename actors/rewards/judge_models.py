@@ -17,7 +17,9 @@ from actors.engines.messages import EngineBusy, GenerateFunction, GenerateReques
 from actors.engines.routing.load_balancer import LoadBalancer
 from actors.rewards.settings import JudgeSpec
 from actors.tokens.chat_format import ChatFormat
+from actors.tokens.chat_messages import ChatMessage
 from protocol.errors import InfraError
+from protocol.processes.cancellation import call_in_thread
 
 MAX_REPLY_BYTES = 1 << 20
 """A longer reply of a server is an invalid vote."""
@@ -41,7 +43,7 @@ AskQuestion: TypeAlias = Callable[[], Awaitable[str | VoteFailure]]
 
 
 class JudgeModel(Protocol):
-    def prepare(self, question: str) -> AskQuestion:
+    async def prepare(self, question: str) -> AskQuestion:
         """Return a function that asks ``question`` each time that it is called."""
         ...
 
@@ -52,7 +54,7 @@ class ApiJudgeModel:
     def __init__(self, spec: JudgeSpec, client: ChatApiClient) -> None:
         self._settings, self._client = spec.settings, client
 
-    def prepare(self, question: str) -> AskQuestion:
+    async def prepare(self, question: str) -> AskQuestion:
         settings = self._settings
         request: dict[str, object] = {
             "model": settings.model,
@@ -80,10 +82,13 @@ class EngineJudgeModel:
         self._spec, self._chat, self._engines = spec, chat, engines
         self._balancer, self._numbers = LoadBalancer(len(engines)), itertools.count()
 
-    def prepare(self, question: str) -> AskQuestion:
-        """The reply may be as long as ``judge.max_new_tokens`` and the model's context allow."""
+    async def prepare(self, question: str) -> AskQuestion:
+        """The reply may be as long as ``judge.max_new_tokens`` and the model's context allow.
+
+        A thread tokenizes the question, because an episode has one for each turn."""
         settings = self._spec.settings
-        prompt = self._chat.encode_first_prompt([{"role": "user", "content": question}])
+        message: ChatMessage = {"role": "user", "content": question}
+        prompt = await call_in_thread(lambda: self._chat.encode_first_prompt([message]))
         request = GenerateRequest(
             input_ids=prompt,
             max_new_tokens=min(settings.max_new_tokens, max(1, self._spec.context_tokens - len(prompt))),

@@ -55,7 +55,8 @@ class AgentLoop:
         Raises InfraError and SandboxDestroyedByAgent."""
         self._time_is_up_at_s = min(self._used_s + task.agent_timeout_s, self.settings.time_limit_s)
         self._malformed_in_a_row = 0
-        policy, limit = self.open_policy(task), self.settings.max_new_tokens
+        policy = await call_in_thread(lambda: self.open_policy(task))  # a long task takes long to tokenize
+        limit = self.settings.max_new_tokens
         for turn in range(len(self.transcript.turns), self.settings.max_turns):
             room = policy.remaining_tokens
             if room < 1:
