@@ -245,7 +245,7 @@ CUT = [
 def test_ci_reports_a_batch_that_is_cut_off_as_left_out(tmp_path: Path) -> None:
     done = _ci(tmp_path, batch="exec sleep 600", edit=CUT)
     assert done.returncode == 0, done.stdout
-    assert re.search(r"left out: what remained of batch \d of 0\.\.3 \(cut off", done.stdout)
+    assert re.search(r"left out: what remained of batch \d of 0\.\.5 \(cut off", done.stdout)
 
 
 @pytest.mark.slow
@@ -267,4 +267,4 @@ def test_ci_fails_for_tests_that_failed_before_the_cut(tmp_path: Path) -> None:
 def test_ci_starts_no_batch_after_a_slow_start(tmp_path: Path) -> None:
     done = _ci(tmp_path, edit=[("QUICK_S=$((30 * 60))", "QUICK_S=0")])
     assert done.returncode == 0
-    assert done.stdout.count("(lint and make test took") == 5
+    assert done.stdout.count("(lint and make test took") == 8
