@@ -80,6 +80,8 @@ def check_task_bounds(task: Task) -> Task:
     _check_file_count(task)
     own = {
         "id": _ID.fullmatch(task.id),
+        "entrypoint": _are_words(task.entrypoint or ()),
+        "command": _are_words(task.command),
         "hostname": not task.hostname or _HOST_NAME.fullmatch(task.hostname.lower().replace(".", "-")),
         "workdir": not task.workdir or _absolute(task.workdir),
         "image": not task.image or is_reference(task.image),
@@ -196,7 +198,7 @@ def _service(where: str, service: TaskService) -> dict[str, object]:
     return _build(f"{where}.build", service.build) | {
         f"{where}.name": _HOST_NAME.fullmatch(service.name),
         f"{where}.image": not service.image or is_reference(service.image),
-        f"{where}.command": len(service.command) <= MAX_NAMES and all(_is_text(each) for each in service.command),
+        f"{where}.command": _are_words(service.command),
         f"{where}.env": _is_env(service.env),
         f"{where}.healthcheck": _is_text(service.healthcheck),
         f"{where}.shm_mb": 0 < service.shm_mb <= MAX_MEMORY_MB,
@@ -227,6 +229,10 @@ def _are_collected(commands: Sequence[CollectCommand]) -> bool:
     return len(commands) <= MAX_NAMES and all(
         _is_text(each.command) and _is_text(each.user, 100) and 0 < each.timeout_s <= MAX_SECONDS for each in commands
     )
+
+
+def _are_words(command: Sequence[str]) -> bool:
+    return len(command) <= MAX_NAMES and all(map(_is_text, command))
 
 
 def _is_env(values: Mapping[str, str]) -> bool:

@@ -158,16 +158,19 @@ class SandboxSession(InitConnection):
     # ---- users
 
     async def start_image(self, task: Task) -> None:
-        """Find the users of ``task``, start what the image starts, and run later commands as the container's user.
+        """Find the users of ``task``, start what its image or the task starts, and run later commands as the
+        container's user.
 
         Raises TaskFault for a user that the container does not have, OSError, SandboxLost, SandboxDestroyed.
         """
-        entrypoint, container_user = (await self.image_config()).entrypoint, await self.find_users(task)
-        if entrypoint or task.healthcheck:
+        container_user = await self.find_users(task)
+        entrypoint = (await self.image_config()).entrypoint if task.entrypoint is None else task.entrypoint
+        if entrypoint or task.command or task.healthcheck:
             await self.set_agent_user(container_user)
-        if entrypoint:
-            command = ("/.sbx/busybox", "setsid", *entrypoint, "sh", "-c", "echo >&3; exec sleep infinity 3>&-")
-            started = f"9< <({shlex.join(command)} < /dev/null 3>&1 > /dev/null 2>&1)"
+        if entrypoint or task.command:
+            command = task.command or ("sleep", "infinity")
+            words = ("/.sbx/busybox", "setsid", *entrypoint, "sh", "-c", 'echo >&3; exec "$@" 3>&-', "sh", *command)
+            started = f"9< <({shlex.join(words)} < /dev/null 3>&1 > /dev/null 2>&1)"
             await self.run(f"read -t {_ENTRYPOINT_S:g} -u 9 {started} || true", 2 * _ENTRYPOINT_S)
 
     async def become_agent(self) -> None:

@@ -183,6 +183,8 @@ def _broken_rules(task: Task) -> Iterator[tuple[str, str]]:
             yield f"env: {name!r} is not a variable", "a name has no = and neither it nor its value has a NUL byte"
     if task.tests_environment is not None and not task.steps and task.grading is not GradingLevel.ARTIFACTS:
         yield f"tests_environment at grading {task.grading}", "only at artifacts do tests have a container of their own"
+    if any("\0" in word for word in (*(task.entrypoint or ()), *task.command)):
+        yield "entrypoint or command has a NUL byte", "no process can have it as an argument"
     for service in task.services:
         if not _NAME.fullmatch(service.name):
             yield f"the service name {service.name!r} has other characters than A-Z a-z 0-9 _ . -", "it is a host name"

@@ -355,6 +355,10 @@ class Task:
     """Absolute paths of the image's folders in which nobody can change anything."""
     volumes: tuple[SharedFolder, ...] = ()
     """Folders of the agent's container that services have too."""
+    entrypoint: tuple[str, ...] | None = None
+    """Started before the agent, with ``command`` as its arguments; None for the image's own."""
+    command: tuple[str, ...] = ()
+    """What runs beside the agent; empty for what only waits."""
     hostname: str = ""
     """Host name of the agent's container; empty for the one that all sandboxes have."""
     steps: tuple[TaskStep, ...] = ()

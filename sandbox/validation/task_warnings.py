@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import re
 from collections.abc import Iterator
 
@@ -23,6 +24,9 @@ from sandbox.validation.network_needs import image_builds, verifier_texts
 _TEST_FILE = re.compile(r"(?:\$TEST_DIR|\$\{TEST_DIR[^}]*\}|(?<![\w./-])/tests)\"?/([\w./-]+\.py)\b")
 
 _OTHER_PYTHON = re.compile(r"\buvx?\b[^\n;&|]*?\s(?:-p|--python)[ =]([\w.@]+)")
+_PLATFORM = re.compile(r"--platform=[\"']?(?P<system>\w+/)?(?P<architecture>\w+)")
+_MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
+"""Names of images' architectures, by those of machines."""
 _MOST_SHOWN = 60
 _STARTS_AS = re.compile(rf"\b{START_STOP_DAEMON}\b|\buser\s*=\s*[1-9]")
 _EXPOSURES = {
@@ -113,6 +117,10 @@ def _image_warnings(task: Task) -> Iterator[str]:
         names = {path.split("/")[0] for path in (*dockerfile.copied_sources(_parsed(build)), *mounted)}
         for name in sorted(names & {"tests", "solution.sh", "solution.yaml", "solution", "run-tests.sh"}):
             yield f"its image contains {name}, which the agent can read"
+        machine = _MACHINES.get(platform.machine(), platform.machine())
+        asked = (_PLATFORM.match(each.arguments) for each in _parsed(build) if each.name == "FROM")
+        for architecture in sorted({each["architecture"] for each in asked if each} - {machine}):
+            yield f"its Dockerfile is for {architecture}, whose programs do not run on this machine ({machine})"
 
 
 def _withheld(task: Task) -> frozenset[str]:

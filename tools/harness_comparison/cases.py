@@ -38,12 +38,10 @@ BOB = "RUN useradd -m bob && chown bob /app\n"
 ENTRY = r"""RUN printf '#!/bin/sh\nwhoami > /tmp/started\nexec "$@"\n' > /entry && chmod 755 /entry
 ENTRYPOINT ["/entry"]
 """
-_SERVER = (
+SERVER = (
     'import socket\nwith socket.create_server(("127.0.0.1", 8123)) as s:\n  while True: s.accept()[0].send(b"hello")'
 )
-_FETCHES = (
-    """python3 -c 'import socket; print(socket.create_connection(("127.0.0.1", 8123)).recv(9))' | grep -q hello"""
-)
+FETCHES = """python3 -c 'import socket; print(socket.create_connection(("127.0.0.1", 8123)).recv(9))' | grep -q hello"""
 _MOUNTED = '[ -e /app/refused ] && [ "$(ls /data /fixed | xargs)" = "/data: x /fixed: z" ]'
 _HEALTHCHECK = """[environment.healthcheck]
 command = "echo >> /tmp/tries; [ $(wc -l < /tmp/tries) -ge 2 ]"
@@ -250,7 +248,7 @@ HARBOR_CASES = (
         passes_if("pgrep sleep > /dev/null; sleep 3; [ -e /app/late ]"),
         "(sleep 1; touch /app/late) > /dev/null 2>&1 &",
     ),
-    ComparisonCase("server", passes_if(_FETCHES), f"nohup python3 -c '{_SERVER}' > /dev/null 2>&1 &\nsleep 2"),
+    ComparisonCase("server", passes_if(FETCHES), f"nohup python3 -c '{SERVER}' > /dev/null 2>&1 &\nsleep 2"),
     ComparisonCase(
         "process", passes_if("ps aux | grep -q '[t]he-job'"), "(exec -a the-job sleep 1000) > /dev/null 2>&1 &\nsleep 1"
     ),
@@ -327,7 +325,7 @@ TERMINAL_BENCH_CASES = (
     ComparisonCase(
         "compose-shm", summary_if("[ $(df -m --output=size /dev/shm | tail -1) = 128 ]"), service="shm_size: 128m"
     ),
-    ComparisonCase("server", summary_if(_FETCHES), f"nohup python3 -c '{_SERVER}' > /dev/null 2>&1 &\nsleep 2"),
+    ComparisonCase("server", summary_if(FETCHES), f"nohup python3 -c '{SERVER}' > /dev/null 2>&1 &\nsleep 2"),
     ComparisonCase(
         "process",
         summary_if("ps aux | grep -q '[t]he-job'"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tools.harness_comparison.cases import BOB, ENTRY, REWARD, ComparisonCase, passes_if
+from tools.harness_comparison.cases import BOB, ENTRY, FETCHES, REWARD, SERVER, ComparisonCase, passes_if
 
 _DESCRIBED = """schema_version = "1.4"
 source = "somewhere"
@@ -76,10 +76,34 @@ FIELD_CASES = (
     ),
     ComparisonCase(
         "compose-command",
-        passes_if("! [ -e /tmp/ran ]"),
-        service='command: ["sh", "-c", "touch /tmp/ran; sleep infinity"]',
-        differs="PID 1 is longshore's: only a command that waits has no effect",
-        refused="command",
+        passes_if("[ $(cat /tmp/ran) = bob ]"),
+        dockerfile=BOB,
+        service='command: ["sh", "-c", "whoami > /tmp/ran; sleep infinity"]\n    user: bob',
+    ),
+    ComparisonCase(
+        "compose-command-serves",
+        passes_if(f"{FETCHES} && [ -e /tmp/started ]"),
+        dockerfile=f"{ENTRY}COPY serve.py /\n",
+        files={"environment/serve.py": SERVER},
+        service="command: bash -c 'python3 /serve.py & sleep infinity'",
+    ),
+    ComparisonCase(
+        "compose-command-that-ends",
+        f"echo 1 > {REWARD}",
+        service="command: 'true'",
+        differs="a container ends with its command, so Harbor has none; here the agent's goes on",
+    ),
+    ComparisonCase(
+        "compose-healthcheck",
+        passes_if("[ $(wc -l < /tmp/tries) -ge 2 ]"),
+        service="healthcheck: {test: 'echo >> /tmp/tries; [ $$(wc -l < /tmp/tries) -ge 2 ]', interval: 1s}",
+    ),
+    ComparisonCase("compose-healthcheck-off", f"echo 1 > {REWARD}", service="healthcheck: {disable: true}"),
+    ComparisonCase(
+        "compose-healthcheck-fails",
+        f"echo 1 > {REWARD}",
+        service="healthcheck: {test: [CMD, 'false'], interval: 1s, retries: 1}",
+        differs="both have no container to grade",
     ),
     ComparisonCase(
         "image-command",
@@ -101,8 +125,12 @@ FIELD_CASES = (
         "compose-entrypoint",
         passes_if("[ $(cat /tmp/e) = root ]"),
         service="""entrypoint: ["sh", "-c", 'whoami > /tmp/e; exec "$$@"', "sh"]""",
-        differs="PID 1 is longshore's",
-        refused="entrypoint",
+    ),
+    ComparisonCase(
+        "compose-entrypoint-empty",
+        passes_if("! [ -e /tmp/started ]"),
+        dockerfile=ENTRY,
+        service="entrypoint: []",
     ),
     ComparisonCase(
         "entrypoint-compose-user",

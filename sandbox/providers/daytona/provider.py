@@ -109,6 +109,7 @@ class DaytonaProvider:
             "services": bool(task.services),
             "steps": bool(task.steps),
             "collect commands": bool(task.collect),
+            "an entrypoint or a command": task.entrypoint is not None or bool(task.command),
             f"grading at '{task.grading}'": task.grading is not GradingLevel.SAME,
             "a user other than root": not all(map(names_root, (task.agent_user, task.tests_user, task.container_user))),
             "allowed hosts that are not public": any(find_refused_hosts(task.network, ())),

@@ -76,6 +76,9 @@ def _read_services(file: ComposeFile, main: str, name: str, tree: FileTree, prob
             problems.remark(f"{where} is left out: it is started only with a profile ({', '.join(service.profiles)})")
             continue
         services[key] = service
+    for key, service in services.items():
+        for other in {*service.depends_on} - services.keys() - {main}:
+            problems.add(f"{name}: services.{key}.depends_on: {other}", "Compose starts no such service")
     shared = find_shared_volumes(services.values(), tree)
     remark_separate_copies(services, tree, name, problems)
     agent = ComposeFacts()

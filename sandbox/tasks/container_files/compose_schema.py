@@ -4,8 +4,8 @@ The agent's service (``client`` in Terminal-Bench, ``main`` in Harbor):
     ``build`` (context, dockerfile, args, target, network), ``image``, ``environment``, ``env_file``, ``working_dir``,
     ``user``, ``hostname``, ``mem_limit``, ``cpus``, ``pids_limit``, ``deploy.resources.limits``, ``shm_size``,
     ``tmpfs``; ``cap_add`` of what every sandbox has; ``volumes``: the task's own files and folders
-    (``./data:/data:ro``), named ones, and the harness's own log folders; ``command`` if it only waits
-    (``sleep infinity``); ``network_mode`` ``none`` or ``bridge``.
+    (``./data:/data:ro``), named ones, and the harness's own log folders; ``entrypoint``, ``command`` and
+    ``healthcheck``; ``network_mode`` ``none`` or ``bridge``.
 Every other service:
     ``image`` or ``build``, ``command``, ``environment``, ``env_file``, ``healthcheck.test``, ``mem_limit``, ``cpus``,
     ``deploy.resources.limits``, ``shm_size``, ``tmpfs``; ``volumes`` as above.
@@ -14,11 +14,11 @@ Accepted without effect, because longshore manages a container's life itself: ``
 service starts, and those with a health check are waited for, before the agent does), ``expose``, ``init``, ``tty``,
 ``stdin_open``, ``restart``, ``stop_signal``, ``stop_grace_period``, ``pull_policy``, ``logging``, ``attach``,
 ``develop``, ``labels``, ``annotations``, ``networks`` (one private network for all), a ``hostname`` equal to the name
-of a service beside the agent's, timings of a health check, ``version``, ``name`` and ``x-*``.
+of a service beside the agent's, timings of its health check, ``version``, ``name`` and ``x-*``.
 Remarked on: ``ports``, since nothing outside could reach them; ``platform``; and services with ``profiles``, which
 Compose does not start.
 Variables as in ``variables``; those of the harness are defined.
-Not supported, for instance: other folders of the host, privileged, other capabilities, devices, entrypoint, extends,
+Not supported, for instance: other folders of the host, privileged, other capabilities, devices, extends,
 secrets.
 Source: the Compose specification.
 """
@@ -59,6 +59,15 @@ def _size(value: object) -> object:
     )
 
 
+def _seconds(value: object) -> object:
+    """Convert ``1m30s`` to seconds."""
+    text = str(value)
+    if not re.fullmatch(r"(\d{1,15}(\.\d+)?(us|ms|s|m|h))+|0", text):
+        raise ValueError(f"{value!r} is not a duration: write 1m30s")
+    units = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+    return sum(float(count) * units[unit] for count, unit in re.findall(r"([\d.]+)(us|ms|s|m|h)", text))
+
+
 def absolute_path(value: str) -> str:
     """Raises ValueError for a path that is not absolute; an empty one names none."""
     if value and not value.startswith("/"):
@@ -74,6 +83,7 @@ def _host_name(value: str) -> str:
 
 ComposeMapping = Annotated[dict[str, str | int | float | bool | None], BeforeValidator(_mapping)]
 Mebibytes = Annotated[int, BeforeValidator(_size)]
+Seconds = Annotated[float, BeforeValidator(_seconds)]
 Cpus = Annotated[float, Field(gt=0)]
 Pids = Annotated[int, Field(gt=0)]
 Ignored = object
@@ -108,11 +118,12 @@ class ComposeDeploy(ComposeSection):
 class ComposeHealthcheck(ComposeSection):
     test: str | list[str] = ""
     disable: bool = False
-    interval: Ignored = None
-    timeout: Ignored = None
-    retries: Ignored = None
-    start_period: Ignored = None
-    start_interval: Ignored = None
+    interval: Seconds = 0.0
+    """Like the others: 0 for Docker's default."""
+    timeout: Seconds = 0.0
+    retries: Annotated[int, Field(ge=0)] = 0
+    start_period: Seconds = 0.0
+    start_interval: Seconds = 0.0
 
 
 class ComposeDependency(ComposeSection):
@@ -215,9 +226,11 @@ class ComposeService(ComposeSection):
         default_factory=list[ComposeVolume], max_length=_MOST_VOLUMES
     )
     networks: list[str] | dict[str, None] = Field(default_factory=list[str])
+    healthcheck: ComposeHealthcheck = ComposeHealthcheck()
 
 
 class ComposeAgentService(ComposeService):
+    entrypoint: str | list[str] | None = None
     hostname: Annotated[str, AfterValidator(_host_name)] = ""
     working_dir: Annotated[str, AfterValidator(absolute_path)] = ""
     user: Annotated[str, Field(coerce_numbers_to_str=True)] = ""
@@ -227,7 +240,7 @@ class ComposeAgentService(ComposeService):
 
 
 class ComposeSideService(ComposeService):
-    healthcheck: ComposeHealthcheck = ComposeHealthcheck()
+    """A service beside the agent's."""
 
 
 class ComposeNetwork(ComposeSection):

@@ -22,7 +22,7 @@ from sandbox.tasks.container_files.env_files import read_env_files
 from sandbox.tasks.container_files.host_folders import HostFolder, build_from, copy_host_folders
 from sandbox.tasks.file_tree import FileTree
 from sandbox.tasks.problems import TaskProblems
-from sandbox.tasks.task import OFFLINE, NetworkMode, SharedFolder, TaskNetwork, TaskService
+from sandbox.tasks.task import OFFLINE, NetworkMode, SharedFolder, TaskHealthcheck, TaskNetwork, TaskService
 
 _WAITS = {"sleep infinity", "tail -f /dev/null", "bash", "sh", "/bin/bash", "/bin/sh", ""}
 _CAPABILITIES = {*BASE_CAPABILITIES, "NET_BIND_SERVICE"}
@@ -48,6 +48,10 @@ class ComposeFacts:
     folders: tuple[HostFolder, ...] = ()
     """The task's own files that the file mounts."""
     volumes: tuple[SharedFolder, ...] = ()
+    entrypoint: tuple[str, ...] | None = None
+    command: tuple[str, ...] = ()
+    """Of the agent's container, unless it only waits."""
+    healthcheck: TaskHealthcheck | None = None
     offline: bool = False
     """The agent's service has no network."""
     builds_offline: bool = False
@@ -75,15 +79,10 @@ def read_agent_service(
     shared: frozenset[str],
 ) -> ComposeFacts:
     """Read the service in which the agent works; ``accompanied``: there are others; ``shared``: volumes with them."""
-    command = _words(given.command, where, problems)
-    command_text = (
-        command[2] if len(command) == 3 and command[0] in {"sh", "bash", "/bin/sh", "/bin/bash"} else " ".join(command)
-    )
-    if command_text not in _WAITS:
-        problems.add(
-            f"{where}.command: {' '.join(command)!r}",
-            "PID 1 is longshore's: only a waiting command has no effect",
-        )
+    command = _words(given.command, f"{where}.command", problems)
+    entrypoint = None if given.entrypoint is None else _words(given.entrypoint, f"{where}.entrypoint", problems)
+    shell = len(command) == 3 and command[0] in {"sh", "bash", "/bin/sh", "/bin/bash"}
+    waits = (command[2] if shell else " ".join(command)) in _WAITS
     for name in given.cap_add:
         if name.upper().removeprefix("CAP_") not in _CAPABILITIES:
             problems.add(
@@ -107,6 +106,9 @@ def read_agent_service(
         given.hostname,
         read_host_folders(given, tree, where, problems),
         read_shared_folders(given, shared, tree),
+        None if entrypoint is None else tuple(entrypoint),
+        () if waits else tuple(command),
+        _agent_health(given.healthcheck),
         given.network_mode == "none",
         given.build is not None and given.build.network == "none",
     )
@@ -139,7 +141,7 @@ def read_side_service(
             name,
             "" if build else given.image,
             build,
-            tuple(_words(given.command, where, problems)),
+            tuple(_words(given.command, f"{where}.command", problems)),
             _environment(given, folder, where, problems),
             _health(given.healthcheck),
             given.mem_limit or limits.memory or default.memory_mb,
@@ -169,7 +171,7 @@ def _words(command: str | list[str] | None, where: str, problems: TaskProblems) 
     try:
         return shlex.split(command)
     except ValueError as error:
-        problems.add(f"{where}.command: {command!r}", str(error))
+        problems.add(f"{where}: {command!r}", str(error))
         return []
 
 
@@ -180,6 +182,17 @@ def _health(given: ComposeHealthcheck) -> str:
     if test[0] == "CMD":
         return shlex.join(test[1:])
     return test[1] if test[0] == "CMD-SHELL" and len(test) > 1 else test[0]
+
+
+def _agent_health(given: ComposeHealthcheck) -> TaskHealthcheck | None:
+    """Return the check with Docker's defaults; the first interval, after which Docker begins, is part of the start."""
+    interval, command = given.interval or 30.0, _health(given)
+    if not command:
+        return None
+    start, often = given.start_period + interval, min(given.start_interval or 5.0, interval)
+    return TaskHealthcheck(
+        shlex.join(["sh", "-c", command]), interval, given.timeout or 30.0, start, often, given.retries or 3
+    )
 
 
 def _environment(given: ComposeService, tree: FileTree, where: str, problems: TaskProblems) -> dict[str, str]:

@@ -52,6 +52,12 @@ def memory_folders_section(container: Task | TaskService) -> dict[str, object]:
     return shm | ({"tmpfs": escape_variables(list(container.tmpfs))} if container.tmpfs else {})
 
 
+def command_section(task: Task) -> dict[str, object]:
+    """Return the keys of the agent's service about what it starts."""
+    entrypoint = {} if task.entrypoint is None else {"entrypoint": escape_variables(list(task.entrypoint))}
+    return entrypoint | ({"command": escape_variables(list(task.command))} if task.command else {})
+
+
 def shared_folders(container: Task | TaskService) -> list[object]:
     """Return the ``volumes`` of a service that others have too."""
     return [

@@ -19,6 +19,7 @@ from sandbox.tasks.container_files.compose import read_compose_file
 from sandbox.tasks.container_files.compose_volumes import HARNESS_FOLDER
 from sandbox.tasks.container_files.compose_writer import (
     build_section,
+    command_section,
     escape_variables,
     limits_section,
     memory_folders_section,
@@ -145,7 +146,10 @@ def _read(name: str, tree: FileTree, problems: TaskProblems) -> Task:
         tmpfs=composed.tmpfs,
         read_only=composed.read_only,
         volumes=composed.volumes,
+        entrypoint=composed.entrypoint,
+        command=composed.command,
         hostname=composed.hostname,
+        healthcheck=composed.healthcheck,
     )
 
 
@@ -187,6 +191,7 @@ def _write(task: Task) -> dict[str, TreeFile]:
         ],
         "pids_limit": task.pids,
     }
+    client |= command_section(task)
     if task.agent_user:
         client["user"] = task.agent_user
     if task.network == OFFLINE and not task.services:

@@ -192,6 +192,8 @@ def tasks(draw: st.DrawFn) -> Task:
         agent_user=draw(st.sampled_from(["", "root", "bob", "1000:50"])),
         tests_user=draw(st.sampled_from(["", "0", "bob"])),
         hostname=draw(st.sampled_from(["", "box"])),
+        entrypoint=draw(st.sampled_from([None, (), ("/entry", "a b")])),
+        command=draw(st.sampled_from([(), ("python3", "-m", "http.server")])),
         container_user=draw(st.sampled_from(["", "bob"])),
         healthcheck=draw(st.none() | healthchecks),
         metadata=draw(metadata),

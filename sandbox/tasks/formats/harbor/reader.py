@@ -75,6 +75,8 @@ def read_task(name: str, tree: FileTree, problems: TaskProblems) -> Task:
     test_env = resolve_variables("verifier.env", verifier.env, problems)
     solution_env = resolve_variables("solution.env", described.solution.env, problems)
     network, health = read_network(described, problems), environment.healthcheck
+    if health and composed.healthcheck:
+        problems.add(f"{COMPOSE_FILE}: a healthcheck beside [environment.healthcheck]", "one check decides: join them")
     own = read_tests_environment(described, tree, problems)
     instruction = problems.read_text(tree, "instruction.md", "" if steps else "the agent needs it").strip()
     level, separate = suggest_grading(run_tests, tests, instruction), is_graded_separately(verifier)
@@ -109,7 +111,7 @@ def read_task(name: str, tree: FileTree, problems: TaskProblems) -> Task:
         agent_user=described.agent.user or composed.user,
         tests_user=verifier.user or composed.user,
         container_user=composed.user,
-        healthcheck=health and read_healthcheck(health),
+        healthcheck=(health and read_healthcheck(health)) or composed.healthcheck,
         metadata=_metadata(described),
         workdir=environment.workdir or composed.workdir or start.workdir,
         agent_timeout_s=described.agent.timeout_sec or _AGENT_S,
@@ -123,6 +125,8 @@ def read_task(name: str, tree: FileTree, problems: TaskProblems) -> Task:
         tmpfs=composed.tmpfs,
         read_only=composed.read_only,
         volumes=composed.volumes,
+        entrypoint=composed.entrypoint,
+        command=composed.command,
         hostname=composed.hostname,
     )
     return with_steps(task, described, tree, problems) if steps else task

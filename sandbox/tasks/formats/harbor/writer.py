@@ -10,7 +10,7 @@ from typing import Any
 import tomli_w
 
 from sandbox.tasks.container_files.build_context import BuildPlan
-from sandbox.tasks.container_files.compose_writer import build_section, shared_folders, write_compose
+from sandbox.tasks.container_files.compose_writer import build_section, command_section, shared_folders, write_compose
 from sandbox.tasks.field_encoding import from_metadata
 from sandbox.tasks.file_tree import TreeFile, as_tree_files
 from sandbox.tasks.formats.folders import write_environment
@@ -38,8 +38,9 @@ def write_task(task: Task) -> dict[str, TreeFile]:
     environment, plan = write_environment(task, "main")
     if task.build and _needs_no_compose(task):
         environment, plan = as_tree_files(task.build.files, task.build.executable), BuildPlan()
-    if task.services or plan != BuildPlan():
-        section: dict[str, object] = {"build": build_section(plan)}
+    started = command_section(task)
+    if task.services or plan != BuildPlan() or started:
+        section: dict[str, object] = {"build": build_section(plan), **started}
         if task.volumes:
             section["volumes"] = shared_folders(task)
         environment |= write_compose(AGENT_SERVICE, section, task.services)
@@ -58,7 +59,7 @@ def _needs_no_compose(task: Task) -> bool:
     build = task.build
     return (
         build is not None
-        and not (task.files or task.setup or task.services or build.args or build.target)
+        and not (task.files or task.setup or task.services or build.args or build.target or command_section(task))
         and build.dockerfile == "Dockerfile"
         and COMPOSE_FILE not in build.files
     )

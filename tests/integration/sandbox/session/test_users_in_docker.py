@@ -161,6 +161,19 @@ done >> /tmp/loot
         assert b"the key of the tests" not in loot
 
 
+async def test_the_tasks_entrypoint_replaces_the_images_and_its_command_runs_beside_the_agent(
+    pool: SandboxPool, task: Task
+):
+    started = replace(
+        with_image_user(task, 'root\nENTRYPOINT ["touch", "/tmp/of-the-image"]\n'),
+        entrypoint=("bash", "-c", 'touch /tmp/entered; exec "$@"', "entry"),
+        command=("bash", "-c", "exec -a the-job sleep 1000"),
+    )
+    async with pool.acquire(started) as session:
+        await session.run("until ps -e -o args | grep -q '^the-job'; do sleep 0.1; done", S)
+        assert (await session.run("ls /tmp", S)).output == "entered\n"
+
+
 @pytest.mark.parametrize("user", ["root", "bob"])
 async def test_the_images_entrypoint_runs_as_its_user_before_the_agent_does(pool: SandboxPool, task: Task, user: str):
     build = """

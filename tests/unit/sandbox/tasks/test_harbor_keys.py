@@ -291,6 +291,65 @@ def test_a_compose_file_may_have_only_other_services(tmp_path: Path) -> None:
     assert (task.build is not None, [each.name for each in task.services]) == (True, ["db"])
 
 
+@pytest.mark.parametrize(
+    ("line", "started"),
+    [
+        ("command: sh -c 'sleep infinity'", (None, ())),
+        ("command: sh -c 'serve & sleep infinity'", (None, ("sh", "-c", "serve & sleep infinity"))),
+        ("command: [serve, $$A]", (None, ("serve", "$A"))),
+        ("entrypoint: /entry 'a b'", (("/entry", "a b"), ())),
+        ("entrypoint: []", ((), ())),
+        ("entrypoint: ''", ((), ())),
+    ],
+)
+def test_what_the_compose_file_starts_is_started(
+    tmp_path: Path, line: str, started: tuple[tuple[str, ...] | None, tuple[str, ...]]
+) -> None:
+    compose = f"services:\n  main:\n    {line}\n"
+    loaded = load(tmp_path, "", **{"environment__docker-compose.yaml": compose})
+    task = loaded.require_task()
+    assert (task.entrypoint, task.command, loaded.remarks) == (*started, ())
+    assert load_task_folder(HARBOR, write_task_folder(HARBOR, task, tmp_path / "again")).require_task() == task
+
+
+@pytest.mark.parametrize(
+    ("check", "expected"),
+    [
+        ("{test: a b}", TaskHealthcheck("sh -c 'a b'", 30, 30, 30, 5, 3)),
+        (
+            "{test: [CMD, a, b c], interval: 1m30s, retries: 9}",
+            TaskHealthcheck("sh -c 'a '\"'\"'b c'\"'\"''", 90, 30, 90, 5, 9),
+        ),
+        (
+            "{test: [CMD-SHELL, a], interval: 500ms, timeout: 2s, start_period: 1m, start_interval: 1s}",
+            TaskHealthcheck("sh -c a", 0.5, 2, 60.5, 0.5, 3),
+        ),
+        ("{test: [NONE]}", None),
+        ("{test: a, disable: true}", None),
+    ],
+)
+def test_the_compose_files_health_check_is_that_of_docker(
+    tmp_path: Path, check: str, expected: TaskHealthcheck | None
+) -> None:
+    compose = f"services:\n  main:\n    healthcheck: {check}\n"
+    loaded = load(tmp_path, "", **{"environment__docker-compose.yaml": compose})
+    assert loaded.require_task().healthcheck == expected
+
+
+def test_two_health_checks_are_named(tmp_path: Path) -> None:
+    compose = "services:\n  main:\n    healthcheck: {test: a}\n"
+    toml = '[environment.healthcheck]\ncommand = "b"'
+    loaded = load(tmp_path, toml, **{"environment__docker-compose.yaml": compose})
+    assert "a healthcheck beside [environment.healthcheck]" in str(loaded.problems[0])
+
+
+def test_a_service_that_compose_does_not_start_is_named(tmp_path: Path) -> None:
+    compose = "services:\n  main: {depends_on: [b, c]}\n  b: {image: a, depends_on: {main: {}}}\n"
+    compose += "  c: {image: a, profiles: [x]}\n"
+    loaded = load(tmp_path, "", **{"environment__docker-compose.yaml": compose})
+    assert [each.what for each in loaded.problems] == ["docker-compose.yaml: services.main.depends_on: c"]
+
+
 def test_compose_keys_without_effect_are_remarks(tmp_path: Path) -> None:
     compose = """
 services:

@@ -319,3 +319,12 @@ def test_an_instruction_may_name_one_of_several_descriptions(tmp_path: Path):
     text = "instruction: base\ndescriptions: [{key: base, description: Do it.}, {key: more, description: Well.}]\n"
     (task,) = load_tasks(folder(tmp_path / "t", TB | {"task.yaml": text})).tasks
     assert task.instruction == "Do it.\n\nWell."
+
+
+def test_an_image_of_another_machine_is_warned_of(tmp_path: Path) -> None:
+    """Its build or its sandbox fails with an error that names no cause."""
+    dockerfile = (
+        "FROM --platform=linux/s390x debian:12 AS a\nFROM --platform=$BUILDPLATFORM debian:12\nCOPY --from=a /x /\n"
+    )
+    (loaded,) = load_tasks(folder(tmp_path / "t", TB | {"Dockerfile": dockerfile}).parent).tasks
+    assert [each for each in find_task_warnings(loaded) if each.startswith("its Dockerfile is for s390x")]
