@@ -10,6 +10,8 @@ from sandbox.docker.retry import Json
 
 _OOM_S = 3.0
 """Maximum seconds between an out-of-memory event and the death that it caused."""
+_SURELY_KEPT = 128
+"""Number of events that a daemon certainly remembers; dockerd keeps its last 256."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +23,9 @@ class ContainerEndCause:
     killed_by_api: bool
     """Somebody outside the container asked the daemon to kill or remove it."""
     death_seen: bool
-    """The daemon remembers the death.  One that was restarted does not: its containers died with it, or without it."""
+    """The daemon remembers the death.  One that was restarted does not, nor one that has had many events since."""
+    daemon_restarted: bool = False
+    """The daemon has certainly started after the container was created."""
 
 
 def container_end_cause(events: Iterable[Json]) -> ContainerEndCause:
@@ -30,6 +34,14 @@ def container_end_cause(events: Iterable[Json]) -> ContainerEndCause:
     times = event_times(known)
     out_of_memory = any(abs(oom - died) <= _OOM_S for oom in times["oom"] for died in times["die"])
     return ContainerEndCause(out_of_memory, bool(times["kill"]), bool(times["die"]))
+
+
+def has_restarted(events: Iterable[Json], since: float) -> bool:
+    """Return True if a daemon that remembers ``events``, all that it does, has started after ``since`` (Unix seconds).
+
+    It has if none is older although it had too few to forget any; after many events nothing is known."""
+    times = [each for found in event_times(events).values() for each in found]
+    return len(times) <= _SURELY_KEPT and all(since < each for each in times)
 
 
 def event_times(events: Iterable[Json]) -> defaultdict[str, list[float]]:

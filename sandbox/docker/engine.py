@@ -11,7 +11,7 @@ import json
 import time
 from collections.abc import Collection, Generator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self, cast
 from urllib.parse import quote
@@ -20,7 +20,7 @@ import aiodocker
 from aiodocker.containers import DockerContainer
 
 from sandbox.docker.address import DockerAddress
-from sandbox.docker.container_end import ContainerEndCause, container_end_cause, event_times
+from sandbox.docker.container_end import ContainerEndCause, container_end_cause, has_restarted
 from sandbox.docker.container_spec import ContainerSpec, ImageConfig
 from sandbox.docker.inventory import DockerInventory
 from sandbox.docker.labels import OWNER_LABEL
@@ -247,16 +247,22 @@ class DockerEngine:
         ``since`` is in Unix seconds.  This waits a moment until the daemon notices the death.
         Raises DockerEngineError.
         """
-        filters = json.dumps({"container": [container], "event": ["oom", "kill", "die"]})
+        filters = {"container": [container], "event": ["oom", "kill", "die"]}
         give_up = time.monotonic() + DEATH_S
         while True:
-            params = {"since": f"{since:.3f}", "until": f"{time.time():.3f}", "filters": filters}
-            answer = await self._read("events", f"ask what happened to {container[:12]}", params)
-            events = [cast("Json", json.loads(line)) for line in answer.splitlines() if line.strip()]
-            times = event_times(events)
-            if times["die"] or time.monotonic() > give_up:
-                return container_end_cause(events)
+            cause = container_end_cause(await self._events(container, since, filters))
+            if cause.death_seen:
+                return cause
+            if time.monotonic() > give_up:
+                everything = await self._events(container, 0.0, {})
+                return replace(cause, daemon_restarted=has_restarted(everything, since))
             await asyncio.sleep(LONGEST_PAUSE_S)
+
+    async def _events(self, container: str, since: float, filters: Json) -> list[Json]:
+        """Return the remembered events since a Unix time, to find out why ``container`` ended."""
+        params = {"since": f"{since:.3f}", "until": f"{time.time():.3f}", "filters": json.dumps(filters)}
+        answer = await self._read("events", f"ask the daemon what happened to {container[:12]}", params)
+        return [cast("Json", json.loads(line)) for line in answer.splitlines() if line.strip()]
 
     async def _read(self, path: str, what: str, params: Mapping[str, str] | None = None) -> str:
         """Return the daemon's answer to ``GET /path``; ``what`` names the call in errors.  Raises DockerEngineError."""

@@ -324,8 +324,10 @@ def _loss_by_cause(cause: ContainerEndCause) -> SandboxLost | SandboxDestroyed:
         return SandboxDestroyed("the agent used up the container's memory, and PID 1 was killed for it")
     if cause.killed_by_api:
         return SandboxLost("the container was killed from outside, through the Docker daemon")
+    if cause.daemon_restarted:
+        return SandboxLost("the Docker daemon was started after the container, so it does not know how that ended")
     if not cause.death_seen:
-        return SandboxLost("the Docker daemon does not remember the container's end: it was restarted meanwhile")
+        return SandboxVanished("the container ended, and the Docker daemon no longer remembers how")
     return SandboxVanished("the container ended, and neither PID 1 nor the daemon reports why")
 
 

@@ -172,7 +172,27 @@ async def test_a_death_not_yet_reported_by_the_daemon_is_awaited(
     monkeypatch.setattr(engine_module, "LONGEST_PAUSE_S", 0.0)
     daemon.events = [[], [OOM], [OOM, DIED]]
     assert (await engine.ending_cause("c", 0.0)).out_of_memory
-    daemon.events = [[OOM], [OOM]]
+    daemon.events = [[OOM], [OOM], []]
     monkeypatch.setattr(engine_module, "DEATH_S", -1.0)
     assert not (await engine.ending_cause("c", 0.0)).out_of_memory
     assert len(daemon.events) == 1
+
+
+@pytest.mark.parametrize(
+    ("remembered", "restarted"),
+    [
+        ([], True),
+        ([event("create", 1001.0)], True),
+        ([event("create", 999.0), event("create", 1001.0)], False),
+        ([event("create", 1001.0)] * 250, False),
+    ],
+    ids=["nothing", "only later events", "an earlier event", "so many that it forgets"],
+)
+async def test_a_daemon_was_restarted_only_if_it_cannot_have_forgotten_the_death(
+    engine: DockerEngine, daemon: FakeDockerDaemon, monkeypatch: pytest.MonkeyPatch, remembered, restarted: bool
+):
+    """Otherwise what an agent did to its container on a busy engine counts as a restart."""
+    monkeypatch.setattr(engine_module, "DEATH_S", -1.0)
+    daemon.events = [[], remembered]
+    cause = await engine.ending_cause("c", 1000.0)
+    assert (cause.death_seen, cause.daemon_restarted) == (False, restarted)

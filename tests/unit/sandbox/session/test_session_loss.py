@@ -14,6 +14,7 @@ from sandbox.session.init_connection.init_messages import ByeReason, InitBye
 from sandbox.session.sandbox_session import SandboxSession
 
 OUT_OF_MEMORY = ContainerEndCause(out_of_memory=True, killed_by_api=False, death_seen=True)
+FORGOTTEN = ContainerEndCause(out_of_memory=False, killed_by_api=False, death_seen=False)
 
 
 class RememberingDaemon:
@@ -58,7 +59,8 @@ async def test_a_silent_pid_1_is_blamed_on_the_daemon_only_if_the_daemon_fails(t
         (replace(OUT_OF_MEMORY, killed_by_api=True), None, None, SandboxLost),
         (ContainerEndCause(out_of_memory=False, killed_by_api=False, death_seen=True), None, None, SandboxVanished),
         (ContainerEndCause(out_of_memory=False, killed_by_api=True, death_seen=True), None, None, SandboxLost),
-        (ContainerEndCause(out_of_memory=False, killed_by_api=False, death_seen=False), None, None, SandboxLost),
+        (FORGOTTEN, None, None, SandboxVanished),
+        (replace(FORGOTTEN, daemon_restarted=True), None, None, SandboxLost),
         (DockerEngineError("no answer"), None, None, SandboxLost),
         (OUT_OF_MEMORY, ByeReason.DEADLINE, None, SandboxLost),
         (OUT_OF_MEMORY, None, ConnectionResetError(), SandboxLost),
