@@ -40,9 +40,13 @@ _DATA_FILE = "data.json"
 
 
 def run(arguments: SftArguments, out: JsonOutput) -> None:
-    """Train, or print the configuration."""
+    """Train, or print the configuration if its data can be read.  Raises UserError."""
     path, config = (None, arguments.config()) if arguments.resume is None else arguments.find_resumed_run()
     if arguments.dry_run:
+        if config.sft.data or config.sft.eval_data:
+            from launch.data.sft_examples import check_sources
+
+            check_sources([*config.sft.data, *config.sft.eval_data])
         print_toml(config_tables(config), out)
     else:
         out.set_result(_run(arguments, config, path))

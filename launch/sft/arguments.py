@@ -70,7 +70,7 @@ class SftArguments(CommandArguments):
     newest run."""
     as_json: JsonFlag = False
     dry_run: Flag = False
-    """Print the resolved configuration as TOML, which is itself a recipe, and exit."""
+    """Read the data, without a model, print the resolved configuration as TOML, which is itself a recipe, and exit."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:

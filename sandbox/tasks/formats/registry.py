@@ -123,22 +123,39 @@ def detect_format(path: Path) -> TaskFormat:
                     return form
         markers = " or ".join(each.marker for each in FOLDER_FORMATS.values())
         raise TaskError(path, f"has no task: no {markers}", "name a folder of task folders, or of folders of them")
-    for _, row in read_rows(path):
-        if not isinstance(row, TaskError) and (form := _row_format(row)):
+    problem: TaskError | None = None
+    for location, row in read_rows(path):
+        if isinstance(row, TaskError):
+            problem = problem or row
+        elif form := _row_format(row):
             return form
-    raise TaskError(path, "has no row in a known format", f"set --format: {', '.join(ROW_FORMATS)}")
+        else:
+            problem = problem or TaskError(location, "is no row in a known format", _missing_keys(row))
+    raise problem or TaskError(path, "has no row", "name a file with a task a line")
+
+
+_KEYS: dict[TaskFormat, set[str]] = {
+    TaskFormat.OPENCLAW_MESSAGES: {"task", "metadata"},
+    TaskFormat.OPENCLAW: {"task"},
+    TaskFormat.CODE: {"prompt", "reward_model"},
+    TaskFormat.MILES: {"prompt", "metadata"},
+    TaskFormat.SWE_SYNTH: {"task_id", "extra"},
+    TaskFormat.LIVEWEB: {"task_id", "question"},
+    TaskFormat.SWE_BUG: {"source", "original", "bug"},
+    TaskFormat.GENERATED: {"family", "seed", "split"},
+}
+"""Keys by which the rows of a format are known."""
+_USUAL_KEYS = {TaskFormat.SWE_BUG: {"bug_types", "problem_statement", "target_tests", "patch", "source_task_id"}}
+"""More keys that suggest a format."""
 
 
 def _row_format(row: JsonRow) -> TaskFormat | None:
-    keys = set(row)
-    wanted: dict[TaskFormat, set[str]] = {
-        TaskFormat.OPENCLAW_MESSAGES: {"task", "metadata"},
-        TaskFormat.OPENCLAW: {"task"},
-        TaskFormat.CODE: {"prompt", "reward_model"},
-        TaskFormat.MILES: {"prompt", "metadata"},
-        TaskFormat.SWE_SYNTH: {"task_id", "extra"},
-        TaskFormat.LIVEWEB: {"task_id", "question"},
-        TaskFormat.SWE_BUG: {"source", "original", "bug"},
-        TaskFormat.GENERATED: {"family", "seed", "split"},
-    }
-    return next((form for form, names in wanted.items() if names <= keys), None)
+    return next((form for form, names in _KEYS.items() if names <= set(row)), None)
+
+
+def _missing_keys(row: JsonRow) -> str:
+    """Say what a row lacks of the formats that it is most like, and how to name a format."""
+    alike = {form: len((names | _USUAL_KEYS.get(form, set())) & set(row)) for form, names in _KEYS.items()}
+    nearest = [form for form, count in alike.items() if count and count == max(alike.values())]
+    lacking = [f"as {form} it lacks {', '.join(sorted(_KEYS[form] - set(row)))}" for form in nearest]
+    return f"{'; '.join([*lacking, 'set --format'])}: {', '.join(ROW_FORMATS)}"

@@ -183,8 +183,17 @@ def test_rows_that_cannot_be_used_are_named_and_the_others_are_trained(tmp_path:
     (problem,) = found.problems
     assert f"{rows}:1" in problem
     rows.write_text('{"nothing": "known"}\n')
-    with pytest.raises(UserError, match="has no row in a known format"):
+    with pytest.raises(UserError, match=r"rows\.jsonl:1: is no row in a known format"):
         of_data(tmp_path / "run", "dataset", rows)
+    for row, says in (
+        ('{"task_id": 5, "problem_statement": "x", "bug_types": []}', "as swe_bug it lacks bug, original, source"),
+        ('{"task_id": 5, "source": {}, "bug": {}}', "as swe_bug it lacks original"),
+        ('{"task_id": 5, "problem', r"is not readable JSON \(.*column"),
+    ):
+        rows.write_text(f"\n{row}\n")
+        with pytest.raises(UserError, match=rf"rows\.jsonl:2: .*{says}"):
+            of_data(tmp_path / "run", "dataset", rows)
+    rows.write_text('{"nothing": "known"}\n')
     with pytest.raises(UserError, match=r"no usable task.*longshore tasks validate \S+rows\.jsonl --format code"):
         of_data(tmp_path / "run", "code", rows)
 

@@ -14,9 +14,11 @@ from launch.run_records.reproducibility import write_record
 from launch.run_records.run_directory import RunDirectory
 from launch.run_records.run_lookup import find_newest_run
 from launch.run_records.stored_config import load_stored_config
+from launch.sft.__main__ import COMMAND
 from launch.sft.arguments import SftArguments, resumed_config
 from launch.sft.preparation import prepare_sft
 from protocol.cli.arguments import parse_arguments
+from protocol.cli.output import JsonOutput
 from protocol.errors import UserError
 from protocol.run_directory.layout import SUMMARY_FILE, RunDirectoryError
 
@@ -36,6 +38,16 @@ def test_options_override_the_defaults_and_set_overrides_options() -> None:
     assert (config.sft.min_score, config.sft.reward_weighted, config.sft.overlong) == (0.5, True, "drop")
     assert (config.sft.epochs, config.sft.batch_size, config.learner.lr, config.run.seed) == (5, 4, 1e-4, 7)
     assert not parse_sft_arguments(["--model", "/m"]).config().sft.reward_weighted
+
+
+def test_a_dry_run_refuses_data_that_cannot_be_trained(tmp_path: Path) -> None:
+    """Else it is noticed only where the model is."""
+    data = tmp_path / "data.jsonl"
+    data.write_text('{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": ""}]}\n')
+    for option in ("--data", "--eval-data"):
+        arguments = parse_sft_arguments(["--dry-run", option, str(data)])
+        with pytest.raises(UserError, match=r"data\.jsonl:1: message 2: .*neither text nor calls"):
+            COMMAND.run(arguments, JsonOutput(enabled=False))
 
 
 def test_a_recipe_can_set_what_options_set(tmp_path: Path) -> None:
