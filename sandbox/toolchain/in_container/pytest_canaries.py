@@ -2,17 +2,18 @@
 
 Code of the agent that tests import runs in pytest's process and can replace whatever decides and reports outcomes.
 Such a replacement makes canaries pass: tests that must fail, which take the same way through pytest as the task's: two
-under random names, and at the end of the session one under the name and the id of each test that was collected (of 200
-of them, by chance, if there are more), so that a replacement which falsifies only tests that it names shows too. They
-appear in no report and do not count.
+under random names, and at the end of the session one under the name and the id of each test that was collected (some
+of them, by chance, if there are many), so that a replacement which falsifies only tests that it names shows too. They
+appear in no report and do not count. Hooks of the image's plugins and conftest.py, which may count tests, do not see
+them.
 
 The grader leaves a secret in a file (:mod:`sandbox.grading.canaries`). A session takes it before anything is imported
 and leaves its digest, from which it cannot be computed, for the next session. Only the process that has taken it can
 record its proof, another digest, once the canaries have failed as they must: one that is ended before has none.
 
 The toolchain's pytest runs this by :func:`run_pytest`, an image's own as a plugin that it finds on its path. A session
-takes part only if canaries fail as they must in it before anything of the agent's can be loaded: an old pytest or a
-plugin of the image may not run them. Functions that honest tests may patch are bound when this is imported. Standard
+takes part only if canaries fail as they must in it before anything of the agent's can be loaded: an old pytest may not
+run them. Functions that honest tests may patch are bound when this is imported. Standard
 library and pytest only, Python 3.8 and later: a copy runs in containers.
 """
 
@@ -24,8 +25,9 @@ from ctypes import CDLL
 from fcntl import LOCK_EX, LOCK_UN, flock
 from os import environ, geteuid, register_at_fork, urandom
 from pathlib import Path
+from time import thread_time
 from types import FunctionType
-from typing import TextIO
+from typing import Any, Protocol, TextIO
 
 import pytest
 from _pytest import runner
@@ -38,6 +40,8 @@ _PR_SET_DUMPABLE = 4
 _FAILS = ("passed", "failed", "passed")
 """Outcomes of a test that fails: of its beginning, its call and its end."""
 _MOST_NAMESAKES = 200
+_NAMESAKES_CPU_S = 1.0
+"""Processor time after which no further namesake begins: hooks and a slow machine can make each expensive."""
 
 
 def run_pytest() -> int:
@@ -50,6 +54,14 @@ def pytest_configure(config: pytest.Config) -> None:
     """Add canaries to an image's own pytest if the grader asks for them."""
     if path := environ.pop(CANARIES_VARIABLE, ""):
         config.pluginmanager.register(_Canaries(Path(path)))
+
+
+class _Hook(Protocol):
+    """pluggy's HookImpl, whose function it declares to be final."""
+
+    function: Callable[..., Any]
+    plugin: object
+    hookwrapper: bool
 
 
 class _Canaries:
@@ -68,10 +80,13 @@ class _Canaries:
         self._running: pytest.Item | None = None
         self._outcomes: tuple[str, ...] = ()
         """Those of the phases of the canary that runs."""
+        self._silenced: list[tuple[_Hook, Callable[..., Any]]] = []
+        """Hooks that canaries do not reach, each with its function."""
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionstart(self, session: pytest.Session) -> None:
         with suppress(Exception):  # whatever a pytest of any version raises: then canaries prove nothing in it
+            self._silenced = [(hook, hook.function) for hook in _find_foreign_hooks(session.config, self)]
             if all(outcomes == _FAILS for outcomes in self._run_strangers(session)):
                 _hide_memory()
                 self._file = self._path.open("r+")
@@ -88,7 +103,8 @@ class _Canaries:
         runner.pytest_sessionfinish(session)  # ends the tests of a session that was stopped
         if self._file:
             self._check(self._run_strangers(session))
-            self._check(self._run_namesakes(session))
+            with _without_sources(session.config):
+                self._check(self._run_namesakes(session))
 
     @pytest.hookimpl(trylast=True)
     def pytest_unconfigure(self) -> None:
@@ -108,7 +124,10 @@ class _Canaries:
     def _run_namesakes(self, session: pytest.Session) -> Iterator[tuple[str, ...]]:
         """Run a canary under the name of each test, by what reports call it and by what its function is called."""
         tests = getattr(session, "items", [])  # none in the controller of pytest-xdist
+        end_s = thread_time() + _NAMESAKES_CPU_S
         for test in sorted(tests, key=lambda _: urandom(8))[:_MOST_NAMESAKES]:
+            if thread_time() > end_s:
+                return
             with suppress(Exception):  # a test of another plugin's kind, which has no function or place
                 body = _named_as(test.function)
                 parent = _make_parent(session, test.parent.nodeid)
@@ -119,7 +138,8 @@ class _Canaries:
             parent, name=name, callobj=body, fixtureinfo=FuncFixtureInfo((), (), [], {})
         )
         self._running, self._outcomes = canary, ()
-        canary.ihook.pytest_runtest_protocol(item=canary, nextitem=None)
+        with _silent(self._silenced):
+            canary.ihook.pytest_runtest_protocol(item=canary, nextitem=None)
         self._running = None
         return self._outcomes
 
@@ -152,6 +172,51 @@ def _named_as(function: FunctionType) -> FunctionType:
     own = function.__code__
     code = _compares.__code__.replace(co_name=own.co_name, co_filename=own.co_filename)
     return FunctionType(code, _compares.__globals__, code.co_name)
+
+
+def _find_foreign_hooks(config: pytest.Config, own: object) -> Iterator[_Hook]:
+    """Yield the hooks of plugins that are neither pytest's nor ``own``, with those of each conftest.py."""
+    plugins = config.pluginmanager
+    for plugin in plugins.get_plugins() - {own}:
+        for caller in plugins.get_hookcallers(plugin) or ():
+            for hook in caller.get_hookimpls():
+                module = getattr(hook.function, "__module__", None) or ""
+                if hook.plugin is plugin and module.partition(".")[0] != "_pytest":
+                    yield hook
+
+
+@contextmanager
+def _silent(hooks: list[tuple[_Hook, Callable[..., Any]]]) -> Generator[None]:
+    """Let hooks do nothing for the block, but those whose function has been replaced: it may falsify outcomes."""
+    unchanged = [(hook, function) for hook, function in hooks if hook.function is function]
+    for hook, _ in unchanged:
+        wraps = hook.hookwrapper or getattr(hook, "wrapper", False)  # the latter since pluggy 1.2
+        hook.function = _only_yields if wraps else _does_nothing
+    try:
+        yield
+    finally:
+        for hook, function in unchanged:
+            hook.function = function
+
+
+def _only_yields(*_: object) -> Generator[None, Any, Any]:
+    return (yield)
+
+
+def _does_nothing(*_: object) -> None: ...
+
+
+@contextmanager
+def _without_sources(config: pytest.Config) -> Generator[None]:
+    """Let pytest describe failures of the block by their errors alone: else it parses the test's file for each."""
+    options = vars(config.option)
+    given = dict(options)
+    options.update(tbstyle="line", fulltrace=False)
+    try:
+        yield
+    finally:
+        options.clear()
+        options.update(given)
 
 
 def _hide_memory() -> None:

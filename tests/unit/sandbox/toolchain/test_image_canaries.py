@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -50,12 +51,94 @@ LIES = "import pytest\npytest.Function.runtest = lambda self: None\n"
     ],
 )
 def test_a_pytest_finds_the_canaries_on_its_path(tmp_path: Path, module: str, verdict: CanaryVerdict) -> None:
+    assert _judge_pytest(tmp_path, f"{module}\ndef test_fails(): assert 0\n") is verdict
+
+
+def _judge_pytest(tmp_path: Path, text: str, *options: str) -> CanaryVerdict:
     install_image_canaries(tmp_path / "plugin")
     canaries, record = Canaries(), tmp_path / "record"
     record.write_text(canaries.secret)
-    (tmp_path / "test_a.py").write_text(f"{module}\ndef test_fails(): assert 0\n")
-    env = {**os.environ, "PYTHONPATH": str(tmp_path / "plugin"), CANARIES_VARIABLE: str(record)}
-    words = (sys.executable, "-m", "pytest", "-q", "--rootdir=.", "-c/dev/null", "test_a.py")
+    (tmp_path / "test_a.py").write_text(text)
+    env = {**os.environ, "PYTHONPATH": f"{tmp_path / 'plugin'}:{tmp_path}", CANARIES_VARIABLE: str(record)}
+    words = (sys.executable, "-m", "pytest", "-q", "--rootdir=.", "-c/dev/null", *options, "test_a.py")
     ended = subprocess.run(words, cwd=tmp_path, env=env, stdout=sys.stderr, check=False)
     assert ended.returncode in {0, 1}, "the canaries have ended the session otherwise than its tests"
-    assert canaries.judge(record.read_bytes()) is verdict
+    return canaries.judge(record.read_bytes())
+
+
+KEEPS_REPORTS = """
+import pathlib, pytest
+seen = {}
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = (yield).get_result()
+    if report.when == "call":
+        seen[item.nodeid] = report.outcome
+def pytest_sessionfinish(session, exitstatus):
+    pathlib.Path("seen").write_text(str(seen))
+"""
+KEEPS_FAILURES = """
+import pathlib
+seen = {"test_a.py::test_a": "passed"}
+def pytest_exception_interact(node, call, report):
+    seen[node.nodeid] = report.outcome
+def pytest_sessionfinish(session, exitstatus):
+    pathlib.Path("seen").write_text(str(seen))
+"""
+
+
+@pytest.mark.parametrize("hooks", [KEEPS_REPORTS, KEEPS_FAILURES])
+@pytest.mark.parametrize("options", [("--confcutdir=.",), ("--noconftest", "-preporter")], ids=["conftest", "plugin"])
+def test_hooks_of_the_image_that_keep_results_see_no_canary(
+    tmp_path: Path, hooks: str, options: tuple[str, ...]
+) -> None:
+    """Their own reports would show failures of tests that pass."""
+    for name in ("conftest.py", "reporter.py"):
+        (tmp_path / name).write_text(hooks)
+    lies = NAMED.format("self.name == 'test_a'") + "def test_a(): ...\n"
+    assert _judge_pytest(tmp_path, "def test_a(): ...\n", *options) is CanaryVerdict.TRUE
+    assert (tmp_path / "seen").read_text() == "{'test_a.py::test_a': 'passed'}"
+    shutil.rmtree(tmp_path / "plugin")
+    assert _judge_pytest(tmp_path, lies, *options) is CanaryVerdict.LIED
+
+
+READS = """
+import ast, pathlib
+parse = ast.parse
+def count(source, *args, **options):
+    if "SIGN" in str(source):
+        pathlib.Path("read").touch()
+    return parse(source, *args, **options)
+ast.parse = count
+def test_a(): ...
+"""
+
+
+@pytest.mark.parametrize("options", [(), ("--full-trace",), ("--tb=short",)])
+def test_canaries_do_not_parse_the_file_of_the_tests(tmp_path: Path, options: tuple[str, ...]) -> None:
+    """A large file would cost more processor time than the tests have."""
+    assert _judge_pytest(tmp_path, READS, *options) is CanaryVerdict.TRUE
+    assert not (tmp_path / "read").exists()
+
+
+BURNS = """
+import pathlib, pytest, time
+run, begun = pytest.Function.runtest, []
+def burn(self):
+    end = time.thread_time() + 1.1
+    if self.name in begun:
+        with pathlib.Path("burnt").open("a") as file:
+            file.write(".")
+        while time.thread_time() < end: ...
+    begun.append(self.name)
+    run(self)
+pytest.Function.runtest = burn
+@pytest.mark.parametrize("n", range(5))
+def test_a(n): ...
+"""
+
+
+def test_the_processor_time_of_canaries_with_the_names_of_tests_is_bounded(tmp_path: Path) -> None:
+    """An honest run would otherwise run into its limit."""
+    assert _judge_pytest(tmp_path, BURNS) is CanaryVerdict.TRUE
+    assert (tmp_path / "burnt").read_text() == "."
