@@ -78,9 +78,13 @@ def read_metadata(folder: Path) -> Any:
     with (folder / METADATA_FILE).open("rb") as file:
         metadata = _MetadataUnpickler(file).load()
     for piece in metadata.storage_data.values():
-        if piece.transform_descriptors or Path(piece.relative_path).name != piece.relative_path:
-            raise pickle.UnpicklingError(f"{METADATA_FILE} has a piece that is transformed or in another folder")
+        if piece.transform_descriptors or not _is_file_name(piece.relative_path):
+            raise pickle.UnpicklingError(f"{METADATA_FILE} has a piece that is transformed or not a file beside it")
     return metadata
+
+
+def _is_file_name(name: object) -> bool:
+    return isinstance(name, str) and name not in {"", ".", ".."} and not {"/", "\0"} & {*name}
 
 
 def _read_for_torch(self: Any) -> Any:

@@ -70,13 +70,14 @@ def run_server(app: Starlette, listener: socket.socket, drain: DrainCallback | N
 
 
 class PlainTextFormatter(logging.Formatter):
-    """Writes each message as one line of text, and tracebacks as text: they may quote a client or a task."""
+    """Writes each message as one line of text, and each line of a traceback behind a ``|``: both may quote a client or
+    a task, whose lines must not look like another message."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  logging's own name
         return sanitize_line(super().formatMessage(record))
 
     def format(self, record: logging.LogRecord) -> str:
-        return sanitize_text(super().format(record))
+        return sanitize_text(super().format(record)).replace("\n", "\n  | ")
 
 
 def _stopped(number: int, frame: FrameType | None) -> None:

@@ -9,7 +9,8 @@ that something is to be left running.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from sandbox.tasks.live_calls import read_python
@@ -27,11 +28,11 @@ _LEFT_RUNNING = re.compile(
 
 _EMBEDDED_PYTHON = re.compile(
     r"\bpython[\d.]*\s(?:[^\n;|&]{0,400}\s)?-c\s*(?P<quote>['\"])(?P<code>.*?)(?<!\\)(?P=quote)"
-    r"|\bpython[\d.]*\b[^\n]{0,400}<<-?[ \t]*(?P<mark>['\"]?)(?P<end>\w+)(?P=mark)[^\n]{0,400}\n"
-    r"(?P<document>.{0,20000}?)\n[ \t]*(?P=end)\b",
+    r"|\bpython[\d.]*\b[^\n]{0,400}<<-?[ \t]*(?P<mark>['\"]?)(?P<end>\w+)(?P=mark)[^\n]{0,400}\n",
     re.DOTALL,
 )
-"""Python code in a shell script: an argument of ``-c``, or a here-document."""
+"""Python code in a shell script: an argument of ``-c``, or the line before a here-document."""
+_FIRST_WORD = re.compile(r"^[ \t]*(\w+)", re.MULTILINE)
 
 
 class LiveEvidence(NamedTuple):
@@ -69,8 +70,25 @@ def _read_script(script: str) -> LiveFindings:
         return read_python(script)
     script = script[:MOST_CHARS]
     parts = [read_commands(script)]
-    parts += [read_python(found["code"] or found["document"]) for found in _EMBEDDED_PYTHON.finditer(script)]
+    parts += [read_python(code) for code in _embedded_python(script)]
     return LiveFindings(tuple(look for part in parts for look in part.looks), any(part.starts for part in parts))
+
+
+def _embedded_python(script: str) -> Iterator[str]:
+    ends: dict[str, list[int]] = {}
+    for word in _FIRST_WORD.finditer(script):
+        ends.setdefault(word[1], []).append(word.start())
+    at = 0
+    while found := _EMBEDDED_PYTHON.search(script, at):
+        at = found.end()
+        if found["code"] is not None:
+            yield found["code"]
+            continue
+        places = ends.get(found["end"], [])
+        index = bisect_left(places, at)
+        if index < len(places):
+            yield script[at : places[index]]
+            at = places[index]
 
 
 def _imported(source: str) -> set[str]:

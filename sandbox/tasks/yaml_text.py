@@ -6,7 +6,6 @@ content: libyaml itself crashes the process on a text that is nested too deeply.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
@@ -23,7 +22,7 @@ else:  # without libyaml, PyYAML has only the slow ones
 _MAX_DEPTH = 100
 _MAX_NUMBER = 1000
 """Maximum characters of a number: reading one takes time by the square of its length."""
-_NUMBER = re.compile(r"[-+]?[0-9.][0-9a-fA-F_.:xo+-]*")
+_NUMBER_TAGS = {"tag:yaml.org,2002:int", "tag:yaml.org,2002:float"}
 _MAX_GROWTH = 1 << 20
 """Maximum characters by which aliases may make a text longer."""
 
@@ -90,7 +89,7 @@ def _check(text: str) -> None:
                 sizes[ended.anchor] = ended.size
                 open_collections[-1].add_item(ended.size)
             case yaml.ScalarEvent():
-                if event.implicit[0] and len(event.value) > _MAX_NUMBER and _NUMBER.fullmatch(event.value):
+                if event.implicit[0] and len(event.value) > _MAX_NUMBER and _is_number(event.value):
                     raise YamlError(f"line {event.start_mark.line + 1} has a number of more than {_MAX_NUMBER} digits")
                 if open_collections[-1].repeats_key(event.value, plain=event.implicit[0]):
                     raise YamlError(f"the key {event.value!r} is repeated in line {event.start_mark.line + 1}")
@@ -104,6 +103,15 @@ def _check(text: str) -> None:
                 pass
     if open_collections[0].size > len(text) + _MAX_GROWTH:
         raise YamlError(f"its aliases stand for more than {_MAX_GROWTH} characters")
+
+
+def _is_number(text: str) -> bool:
+    """Return whether YAML reads a text without quotes as a number."""
+    patterns = [
+        *YamlLoader.yaml_implicit_resolvers.get(text[:1], ()),
+        *YamlLoader.yaml_implicit_resolvers.get(None, ()),
+    ]
+    return next((tag for tag, pattern in patterns if pattern.match(text)), "") in _NUMBER_TAGS
 
 
 def dump_yaml(values: object, dumper: type[YamlDumper] = YamlDumper) -> bytes:

@@ -72,11 +72,12 @@ def test_an_object_on_standard_output_is_text_of_the_same_values(name: str, capf
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_servers_log_is_text_and_a_message_one_line_of_it(name: str) -> None:
-    trouble = (ValueError, ValueError(HOSTILE[name]), None)
+    trouble = (ValueError, ValueError(f"{HOSTILE[name]}\n12:00 INFO x: forged"), None)
     record = logging.LogRecord("x", logging.ERROR, "x", 1, "%s", (f"{HOSTILE[name]}\n12:00 INFO x: forged",), trouble)
     text = PlainTextFormatter("%(levelname)s %(message)s").format(record)
     assert_plain(text)
-    assert text.splitlines()[1].startswith("ValueError: a")
+    assert text.splitlines()[1].startswith("  | ValueError: a")
+    assert all(line.startswith("  | ") for line in text.splitlines()[1:])
 
 
 @pytest.mark.parametrize("name", HOSTILE)

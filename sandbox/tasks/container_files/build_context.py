@@ -26,6 +26,8 @@ from sandbox.tasks.problems import TaskProblems
 from sandbox.tasks.task import ImageBuild
 
 _IGNORE = ".dockerignore"
+_SHOWN = 100
+"""Maximum characters of a rule that are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +106,11 @@ def _found(source: str, tree: FileTree) -> bool:
 def _not_ignored(tree: FileTree, always: set[str], problems: TaskProblems) -> FileTree:
     """Leave out what ``.dockerignore`` says, except for the paths in ``always``."""
     rules: list[IgnoreRule] = []
-    for line in problems.read_text(tree, _IGNORE).splitlines():
+    for line in problems.read_text(tree, _IGNORE).split("\n"):
         try:
             rules += [rule] if (rule := parse_ignore_rule(line)) else []
         except ValueError as error:
-            problems.add(f"{_IGNORE}: {line.strip()!r} is not a pattern", str(error))
+            problems.add(f"{_IGNORE}: {line.strip()[:_SHOWN]!r} is not a pattern", str(error))
 
     def kept(path: str) -> bool:
         if path in always:

@@ -42,6 +42,7 @@ from sandbox.tasks.container_files.dockerfile import (
     parse_environment,
     read_statements,
 )
+from sandbox.tasks.container_files.variables import LongValueError
 from sandbox.tasks.task import ImageBuild
 
 _FLAG = re.compile(r"--([a-z-]+)(?:=(\S*))?\s+")
@@ -54,6 +55,8 @@ _NO_FILE_TO_PODMAN = re.compile(r"\s*\[.*|null|https?://.*|.*\.in", re.DOTALL)
 """Names of a Dockerfile that Podman reads as a list of names, an address, or a text that cpp is to rewrite."""
 _HAS_ADD = re.compile(r"\bADD\b", re.IGNORECASE)
 _CHECKSUM = re.compile(r"sha256:[0-9a-f]{64}")
+_SHOWN = 100
+"""Maximum characters of an instruction that are shown where its value is too long."""
 _WORDS = TypeAdapter(list[str])
 _SHEBANG = """f=$(mktemp) && cat > $f <<'{name}' && chmod +x $f && $f; s=$?; rm -f $f; exit $s\n{text}{name}\n"""
 _VARIABLE = re.compile(
@@ -81,10 +84,23 @@ class _Stage:
     args: dict[str, str | None] = field(default_factory=dict[str, str | None])
     """None: only the engine knows the value."""
 
-    @property
-    def variables(self) -> dict[str, str]:
-        """The variables whose value is known: ENV comes before ARG."""
-        return {key: value for key, value in {**self.args, **self.env}.items() if value is not None}
+    variables: dict[str, str] = field(default_factory=dict[str, str])
+    """The variables whose value is known: ENV comes before ARG."""
+
+    def set_env(self, key: str, value: str | None) -> None:
+        self.env[key] = value
+        self._note(key, value)
+
+    def set_arg(self, key: str, value: str | None) -> None:
+        self.args[key] = value
+        if key not in self.env:
+            self._note(key, value)
+
+    def _note(self, key: str, value: str | None) -> None:
+        if value is None:
+            self.variables.pop(key, None)
+        else:
+            self.variables[key] = value
 
     def expand(self, text: str) -> str:
         """Replace variables; unknown ones, which the base image may set, by nothing."""
@@ -133,7 +149,7 @@ class _Rewriter:
         platform = {"PLATFORM": f"linux/{architecture}", "OS": "linux", "ARCH": architecture, "VARIANT": ""}
         self._platform = {f"{side}{name}": value for side in ("BUILD", "TARGET") for name, value in platform.items()}
         self._stages: dict[str, _Stage] = {}
-        self._before_first = self._now = _Stage(args=dict(self._platform))
+        self._before_first = self._now = _Stage(args=dict(self._platform), variables=dict(self._platform))
         self.added = AddedFiles(build.files, fetched)
         self._has_archive = cache(lambda: find_archive(build.files.values()))
         self.changed = False
@@ -141,7 +157,10 @@ class _Rewriter:
     def rewrite(self, statement: DockerfileStatement) -> Sequence[str]:
         """Return the lines that stand for an instruction."""
         name, arguments = statement.instruction
-        self._note(name, arguments)
+        try:
+            self._note(name, arguments)
+        except LongValueError as error:
+            raise UnsupportedSyntaxError(f"{name} {arguments[:_SHOWN]}", str(error)) from error
         lines = None
         match name:
             case "FROM":
@@ -171,12 +190,14 @@ class _Rewriter:
                 self._now.user = arguments
             case "ENV":
                 values = parse_environment(arguments)
-                self._now.env.update({key: expand_known(value, self._now.variables) for key, value in values.items()})
+                known = {key: expand_known(value, self._now.variables) for key, value in values.items()}
+                for key, value in known.items():
+                    self._now.set_env(key, value)
             case "ARG":
                 for key, value in parse_arguments(arguments).items():
                     outer = self._before_first.args.get(key)
                     default = outer if value is None else expand_known(value, self._now.variables)
-                    self._now.args[key] = self._build.args.get(key, default)
+                    self._now.set_arg(key, self._build.args.get(key, default))
             case _:
                 pass
 
@@ -184,7 +205,8 @@ class _Rewriter:
         flags, rest = _flags(arguments)
         words = rest.split()
         before = self._stages.get(words[0].lower() if words else "", _Stage())
-        self._now = _Stage(before.shell, before.user, dict(before.env))
+        known = {key: value for key, value in before.env.items() if value is not None}
+        self._now = _Stage(before.shell, before.user, dict(before.env), variables=known)
         self._stages[words[2].lower() if len(words) > 2 else str(len(self._stages))] = self._now
         platform = dict(flags).get("platform", "").strip('"').strip("${}")
         return [f"FROM {rest}"] if platform in self._platform else None

@@ -10,12 +10,13 @@ import fnmatch
 import posixpath
 import re
 import shlex
+from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from sandbox.tasks.container_files.unread_lines import UnreadLines
-from sandbox.tasks.container_files.variables import BrokenVariableError, expand_variables
+from sandbox.tasks.container_files.variables import BrokenVariableError, LongValueError, expand_variables
 from sandbox.tasks.file_tree import is_within
 
 COPY_ROOTFS = "COPY rootfs/ /"
@@ -200,7 +201,10 @@ def _image(parsed: Sequence[DockerfileInstruction], args: Mapping[str, str], tar
             now.variables.update(parse_environment(rest))
             now.env.update(parse_environment(rest))
         elif name == "WORKDIR":
-            path = expand_known(rest.strip("\"'"), {**now.variables, **now.env})
+            try:
+                path = expand_known(rest.strip("\"'"), ChainMap(now.env, now.variables))
+            except LongValueError:
+                path = None
             whole = posixpath.join(now.workdir, path or "")
             now.workdir = posixpath.normpath(whole) if path and whole.startswith("/") else ""
     return now
@@ -235,9 +239,13 @@ def parse_arguments(rest: str) -> dict[str, str | None]:
 
 
 def expand_known(text: str, variables: Mapping[str, str]) -> str | None:
-    """Return ``text`` with its variables replaced; None when one of them is unknown or broken."""
+    """Return ``text`` with its variables replaced; None when one of them is unknown or broken.
+
+    Raises LongValueError."""
     try:
         expanded, unknown = expand_variables(text, variables, empty_is_unset=True)
+    except LongValueError:
+        raise
     except BrokenVariableError:
         return None
     return None if unknown else expanded

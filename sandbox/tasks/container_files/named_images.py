@@ -12,8 +12,9 @@ from sandbox.tasks.container_files.variables import BrokenVariableError, expand_
 from sandbox.tasks.task import ImageBuild
 
 _SOURCE = re.compile(r"[-,=]from=([^\s,]+)", re.IGNORECASE)
-_HAS_OPTIONS = re.compile(r"[^!-~]*--")
-_TRIGGER_HAS_OPTIONS = re.compile(r"[A-Za-z]+[^!-~]+--")
+_OPTIONS = re.compile(r"[^!-~]*(?:--[!-~]*+[^!-~]*+)+")
+_TRIGGER_OPTIONS = re.compile(r"[A-Za-z]+[^!-~]+(?:--[!-~]*+[^!-~]*+)+")
+"""Options before the first other word."""
 _QUOTES = str.maketrans("", "", "\"'\\`")
 _UNCLEAR = re.compile(r"""[\\`]|\$\{?\d|\$\{[^}]*(?:["']|\$.*["'])|[^\S \t]""")
 """Escapes, numbered variables, quotes within variables, and space that separates words for one reader only."""
@@ -29,30 +30,35 @@ def find_named_images(build: ImageBuild) -> frozenset[str]:
     for statement in read_statements(text):
         name, arguments = statement.instruction
         if name == "ARG" and not stages:
-            variables = _with_arguments(variables, arguments, build)
+            variables = _add_arguments(variables, arguments, build)
         elif name == "FROM":
             words = [word for word in arguments.split() if not word.startswith("--")]
             stages.append(words[2].lower() if len(words) > 2 else str(len(stages)))
             found += [(len(stages), _expand(word, variables)) for word in words]
         else:
-            options = arguments.translate(_QUOTES)
-            pattern = _TRIGGER_HAS_OPTIONS if name == "ONBUILD" else _HAS_OPTIONS
-            found += [(len(stages), each) for each in _SOURCE.findall(options) if pattern.match(options)]
+            pattern = _TRIGGER_OPTIONS if name == "ONBUILD" else _OPTIONS
+            options = pattern.match(arguments.translate(_QUOTES))
+            found += [(len(stages), each) for each in _SOURCE.findall(options[0] if options else "")]
     target = build.target.lower()
     last = max((number for number, stage in enumerate(stages, 1) if stage == target), default=len(stages))
     names = {name.translate(_QUOTES) for stage, name in found if stage <= last}
     return frozenset(name for name in names if set(name) & set("/$:"))
 
 
-def _with_arguments(variables: dict[str, str] | None, arguments: str, build: ImageBuild) -> dict[str, str] | None:
-    """Return the variables after an ARG before the first FROM, the only ones that FROM knows; None if the engine may
-    have others."""
+def _add_arguments(variables: dict[str, str] | None, arguments: str, build: ImageBuild) -> dict[str, str] | None:
+    """Return the variables, changed in place, after an ARG before the first FROM, the only ones that FROM
+    knows; None if the engine may have others."""
     defaults = parse_arguments(arguments)
     if variables is None or not defaults or _UNCLEAR.search(arguments) or any("$" in key for key in defaults):
         return None
     expanded = {key: None if value is None else _expand(value, variables) for key, value in defaults.items()}
-    values = {**variables, **expanded, **{key: build.args[key] for key in defaults.keys() & build.args.keys()}}
-    return {key: value for key, value in values.items() if value is not None}
+    for key, value in expanded.items():
+        given = build.args.get(key, value)
+        if given is None:
+            variables.pop(key, None)
+        else:
+            variables[key] = given
+    return variables
 
 
 def _expand(text: str, variables: dict[str, str] | None) -> str:

@@ -14,16 +14,26 @@ from typing import NamedTuple, cast
 from sandbox.tasks.problems import TaskProblems
 
 _HOST = "no value is taken from the host's environment"
+_SHOWN = 100
 _TOKEN = re.compile(
     r"\$\$|\$(?P<bare>\w+)|\$\{(?P<name>\w+)(?P<colon>:?)(?P<sign>[-+?]?)|(?P<broken>\$\{)|\}|[^$}]+|\$"
 )
 
 
 _MAX_DEPTH = 50
+MOST_CHARS = 65_535
+"""Maximum characters of a text with its variables replaced, as of a line in Docker's parser."""
 
 
 class BrokenVariableError(ValueError):
     """A ``$`` does not begin a variable that Compose or Docker would accept, or variables are nested too deeply."""
+
+
+class LongValueError(BrokenVariableError):
+    """A text would be too long with its variables replaced."""
+
+    def __init__(self) -> None:
+        super().__init__(f"its variables make it longer than {MOST_CHARS} characters")
 
 
 class Expansion(NamedTuple):
@@ -49,6 +59,9 @@ def substitute_variables(value: object, variables: Mapping[str, str], name: str,
     if isinstance(value, str):
         try:
             text, unknown = expand_variables(value, variables)
+        except LongValueError as error:
+            problems.add(f"{name}: {value[:_SHOWN]!r} is too long", str(error))
+            return ""
         except BrokenVariableError:
             problems.add(f"{name}: {value!r} has an invalid variable", "write $$ for a dollar sign")
             return value
@@ -86,6 +99,8 @@ class _Expander:
                 expanded += self._value_of(token["bare"], unknown)
             else:
                 expanded += "$" if token[0] == "$$" else token[0]
+            if len(expanded) > max(MOST_CHARS, len(text)):
+                raise LongValueError
         if start:
             raise BrokenVariableError
         return expanded, at

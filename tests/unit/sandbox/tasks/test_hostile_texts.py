@@ -53,7 +53,7 @@ def test_a_url_that_cannot_be_split_is_refused():
         to_classic(ImageBuild({"Dockerfile": b"FROM a\nADD http://[ /x\n"}), "amd64")
 
 
-@pytest.mark.parametrize("rule", ["[", "a[z-b]", "a**b**c**d**e**f"])
+@pytest.mark.parametrize("rule", ["[", "[^]", "[]a]", "a\\", "!", "a[z-b]", "a**b**c**d**e**f"])
 def test_a_rule_of_dockerignore_that_is_no_pattern_is_named(rule: str):
     (problem,) = problems_of(TaskFormat.TERMINAL_BENCH, {**TERMINAL_BENCH, ".dockerignore": f"x\n{rule}\n"})
     assert f".dockerignore: {rule!r} is not a pattern" in problem
@@ -69,7 +69,17 @@ def test_a_rule_of_dockerignore_that_is_no_pattern_is_named(rule: str):
         ("a/**/b", "a/b", True),
         ("a/**/b", "a/x/y/b/z", True),
         ("**b", "x/b", True),
-        ("**b", "x/ab", False),
+        ("**b", "x/ab", True),
+        ("**.pyc", "src/a.pyc", True),
+        ("**b*", "xb", False),
+        ("a***b", "axb", True),
+        (r"my\ file", "my file", True),
+        (r"\#notes", "#notes", True),
+        (r"\!keep", "!keep", True),
+        (r"a\*b", "a*b", True),
+        (r"a\*b", "axb", False),
+        ("//a", "a", True),
+        (" #x", "#x", True),
         ("a**b", "ab", True),
         ("a**b", "ax/y/b", True),
         ("a**b", "axb", False),
@@ -106,6 +116,12 @@ def test_a_long_dockerfile_is_read_in_time(text: str):
     build = ImageBuild({"Dockerfile": f"FROM a\n{text}\n".encode(), **{f"{n}": b"x" * 600 for n in range(100)}})
     to_classic(build, "amd64")
     find_environment(parse_instructions(text), {})
+
+
+def test_variables_that_double_are_refused():
+    text = "FROM a\nENV a=0123456789\n" + "ENV a=$a$a\n" * 60
+    (problem,) = problems_of(TaskFormat.TERMINAL_BENCH, {**TERMINAL_BENCH, "Dockerfile": text})
+    assert "longer than 65535 characters" in problem
 
 
 def test_heredocs_end_where_their_lines_do():
@@ -147,6 +163,11 @@ def test_a_number_of_yaml_without_end_is_refused(number: str):
     with pytest.raises(YamlError, match="digits"):
         parse_yaml(f"a: {number}")
     assert parse_yaml(f"a: '{number}'") == {"a": number}
+
+
+@pytest.mark.parametrize("text", ["3082abcdef" * 150, "." * 1200])
+def test_a_long_text_that_yaml_does_not_read_as_a_number_is_a_text(text: str):
+    assert parse_yaml(f"a: {text}") == {"a": text}
 
 
 @pytest.mark.parametrize(
