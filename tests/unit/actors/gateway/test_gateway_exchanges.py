@@ -32,13 +32,13 @@ def ask(
 
 def test_it_has_every_message_once_with_the_replies_as_they_were_sampled() -> None:
     history, result = ConversationHistory(), ChatMessage(role="tool", content="a b")
-    assert history.work == ([], ())
+    assert history.work == ([], (), "")
     first: ChatMessage = {"role": "assistant", "content": "", "reasoning_content": "hm", "tool_calls": [CALL]}
     asked = ask(history, TASK, first, TOOL)
     ask(history, [{"role": "system", "content": "a title"}, *TASK], said("make"))
     ask(history, [*asked, result], said("again"), TOOL)
     ask(history, [*asked, result], said("done"), TOOL)
-    assert history.work == ([*TASK, first, result, said("done")], (TOOL,))
+    assert history.work == ([*TASK, first, result, said("done")], (TOOL,), "")
 
 
 def test_of_a_shortened_history_it_is_the_last_one_and_of_steps_all_of_them() -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from torch.distributed.checkpoint import filesystem as torch_files
+from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex
 
 from learner.checkpoint.plain_pickles import METADATA_FILE, read_metadata
 from tests.support.hostile_pickles import MakesFolder
@@ -74,3 +75,12 @@ def test_torch_reads_no_pickle_past_the_list(tmp_path: Path) -> None:
     with pytest.raises(TypeError):
         torch_files.FileSystemReader(tmp_path).read_metadata(rank=0)
     assert not trace.exists()
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "../a", "/a", "a\0b"])
+def test_a_piece_that_is_no_file_beside_the_metadata_is_refused(name: str, tmp_path: Path) -> None:
+    piece = vars(torch_files)["_StorageInfo"](name, 0, 1)
+    metadata = Metadata({}, storage_data={MetadataIndex("a"): piece})
+    (tmp_path / METADATA_FILE).write_bytes(pickle.dumps(metadata))
+    with pytest.raises(pickle.UnpicklingError, match="not a file beside it"):
+        read_metadata(tmp_path)

@@ -12,6 +12,7 @@ from sandbox.tasks.container_files.add_sources import UnsupportedSyntaxError
 from sandbox.tasks.container_files.buildkit_syntax import to_classic
 from sandbox.tasks.container_files.dockerfile import find_environment, parse_instructions, read_statements
 from sandbox.tasks.container_files.ignored_paths import parse_ignore_rule
+from sandbox.tasks.container_files.named_images import find_named_images
 from sandbox.tasks.container_files.variables import BrokenVariableError, expand_variables
 from sandbox.tasks.expected_tests import find_expected_tests
 from sandbox.tasks.field_encoding import apply_fields
@@ -122,6 +123,17 @@ def test_variables_that_double_are_refused():
     text = "FROM a\nENV a=0123456789\n" + "ENV a=$a$a\n" * 60
     (problem,) = problems_of(TaskFormat.TERMINAL_BENCH, {**TERMINAL_BENCH, "Dockerfile": text})
     assert "longer than 65535 characters" in problem
+
+
+def test_an_argument_that_doubles_names_no_image_that_is_known():
+    text = "ARG a=0123456789\n" + "ARG a=$a$a\n" * 60 + "FROM r.example/$a\n"
+    (name,) = find_named_images(ImageBuild({"Dockerfile": text.encode()}))
+    assert "$" in name
+
+
+def test_options_of_a_program_name_no_image():
+    text = b"FROM a\nHEALTHCHECK --interval=5s CMD curl --from=http://x/y\nCOPY --chown=a --from=b/c /d /e\n"
+    assert find_named_images(ImageBuild({"Dockerfile": text})) == {"b/c"}
 
 
 def test_heredocs_end_where_their_lines_do():
