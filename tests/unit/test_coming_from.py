@@ -111,6 +111,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     bug = orjson.loads(read_catalog(BUILT_IN_CATALOG)["longshore-swe"].path.read_bytes().splitlines()[0])
     write_lines(made / "swe-synth.jsonl", [bug | {"task_id": number} for number in range(1, 111)])
     write_lines(made / "open_agentrl_grpo_2k.jsonl", grpo_tcr_rows())
+    messages = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "hi"}]
+    write_lines(made / "like_sft.jsonl", [{"messages": messages}])
+    (made / "samples.json").write_bytes(orjson.dumps([{"task_id": 1, "score": 1.0, "messages": messages}]))
     for number in (1, 2):
         write_evaluation(made / f"evaluations/model_v{number}", {"a": (True, False)})
     return made

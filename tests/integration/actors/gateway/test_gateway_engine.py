@@ -105,8 +105,10 @@ async def test_a_trainer_reproduces_the_log_probabilities_sampled_through_two_of
         async with Gateway(tokenizer, policy.generate, model="demo") as gateway:
             with gateway.open_session(LIMITS, REPLIES, lambda turn, text, reply: replies.append(text)) as session:
                 turns, early = await by_openai(gateway.url, gateway.api_key(session), policy)
+                (talk,) = session.segments()
+            with gateway.open_session(LIMITS, REPLIES, lambda turn, text, reply: None) as session:
                 await by_anthropic(gateway.url, gateway.api_key(session))
-                talk, hello = session.segments()
+                (hello,) = session.segments()
         assert turns == replies[:3], "a stream's pieces are not its whole"
         assert early > 2, "they came all at its end"
     finally:
@@ -114,8 +116,8 @@ async def test_a_trainer_reproduces_the_log_probabilities_sampled_through_two_of
     text = tokenizer.decode(talk.token_ids.tolist(), skip_special_tokens=False)
     assert tokenizer.encode(text, add_special_tokens=False) != talk.token_ids.tolist(), "or this would show little"
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
-    sequences = join_sequences((talk, hello))
-    for segment, (tokens, mask) in zip((talk, hello), sequences, strict=True):
+    for segment in (talk, hello):
+        ((tokens, mask),) = join_sequences([segment])
         places = np.flatnonzero(mask)
         with torch.no_grad():
             logits = model(torch.tensor(tokens[None].astype(np.int64))).logits[0] / TEMPERATURE

@@ -31,7 +31,7 @@ class FakeTestContainer:
     def __init__(self, container: str, spec: ContainerSpec) -> None:
         self.container, self.spec, self.alive = container, spec, True
         self.workdir, self.excess_bytes = "/app", 0
-        self.tests_user, self.tests_image = ContainerUser(), None
+        self.tests_user, self.tests_images = ContainerUser(), ()
         self.looked_after: list[str] = []
         self.engine = self
 
