@@ -112,11 +112,6 @@ class Growth:
         """Rise of the trend over the judged time."""
         return self.per_hour * self.judged_s / _HOUR_S
 
-    @property
-    def least_seen_per_hour(self) -> float:
-        """The smallest growth per hour that a soak of this length sees."""
-        return self.bound * _HOUR_S / self.judged_s if self.judged_s else float("inf")
-
 
 def theil_sen_slope(times: Samples, values: Samples) -> float:
     """Return the median slope between all pairs of samples, 0 without a pair."""
