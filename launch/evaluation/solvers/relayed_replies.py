@@ -15,17 +15,22 @@ from launch.evaluation.results.trainable_messages import RecordedMessage
 from protocol.events import JsonValue
 from protocol.run_directory.json_fields import Event, get_integer, get_list, get_mapping, get_text
 
-_NO_OBJECT = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _ENDS = {"message_stop", "response.completed", "response.incomplete"}
 """Types of the events with which a stream ends."""
 
 
+def read_object(text: str | bytes) -> dict[str, object] | None:
+    """Return a JSON object; None if the text is none."""
+    try:
+        return msgspec.json.decode(text, type=dict[str, object])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
 def read_arguments(text: str) -> dict[str, object]:
     """Return a call's arguments as chat templates expect them; they are one text if they are no JSON object."""
-    try:
-        return msgspec.json.decode(text or "{}", type=dict[str, object])
-    except _NO_OBJECT:
-        return ChatTool.text_arguments(text)
+    found = read_object(text or "{}")
+    return ChatTool.text_arguments(text) if found is None else found
 
 
 def write_arguments(given: object) -> str:
@@ -45,10 +50,8 @@ class RelayedCall:
     @property
     def record(self) -> ToolCallRecord:
         """The call's record; its command is all of its arguments if they are no JSON object."""
-        try:
-            return make_call_record(self.name, msgspec.json.decode(self.arguments, type=dict[str, object]))
-        except _NO_OBJECT:
-            return ToolCallRecord(self.name, self.arguments)
+        found = read_object(self.arguments)
+        return ToolCallRecord(self.name, self.arguments) if found is None else make_call_record(self.name, found)
 
     @property
     def message(self) -> ToolCallMessage:
@@ -58,11 +61,7 @@ class RelayedCall:
     @property
     def is_whole(self) -> bool:
         """False if the arguments are no JSON object, so that the message has others than the model wrote."""
-        try:
-            msgspec.json.decode(self.arguments or "{}", type=dict[str, object])
-        except _NO_OBJECT:
-            return False
-        return True
+        return read_object(self.arguments or "{}") is not None
 
 
 @dataclass(slots=True)
@@ -71,7 +70,7 @@ class RelayedReply:
 
     text: str = ""
     thoughts: str = ""
-    """What the model thought, as far as the endpoint shows it apart from the text."""
+    """The model's thoughts; empty if the endpoint does not report them apart from the text."""
     prompt_tokens: int = 0
     sampled_tokens: int = 0
     calls: dict[int, RelayedCall] = field(default_factory=dict[int, RelayedCall])
@@ -98,11 +97,7 @@ class RelayedReply:
     def parse_body(self, body: bytes) -> None:
         lines = [line[5:] for line in body.splitlines() if line.startswith(b"data:")]
         for part in lines or [body]:
-            try:
-                value = msgspec.json.decode(part)
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                continue
-            if isinstance(value, dict):
+            if (value := read_object(part)) is not None:
                 self._parse_object(cast("Event", value))
 
     def _parse_object(self, value: Event) -> None:

@@ -17,7 +17,7 @@ from actors.gateway.api_types import ApiCall
 from actors.gateway.chat_request import ChatRequest, GatewayRequestError
 from actors.gateway.openai_requests import read_openai_request
 from actors.gateway.responses_requests import read_responses_request
-from launch.evaluation.solvers.relayed_replies import read_arguments, write_arguments
+from launch.evaluation.solvers.relayed_replies import read_arguments, read_object, write_arguments
 from protocol.events import JsonValue
 
 _READERS: Mapping[str, Callable[[bytes], ApiCall]] = {
@@ -53,9 +53,7 @@ def read_relayed_request(path: str, body: bytes) -> ChatRequest:
 
 def _mend_request(body: bytes) -> dict[str, JsonValue] | None:
     """Return the conversation of a request, with arguments that the readers take; None if it is no JSON object."""
-    try:
-        given = msgspec.json.decode(body, type=dict[str, object])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    if (given := read_object(body)) is None:
         return None
     said = {key: value for key, value in given.items() if key in _CONVERSATION}
     return cast(
