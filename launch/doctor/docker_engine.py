@@ -75,7 +75,7 @@ class DockerEngineFacts:
     components: Sequence[Json] = ()
     """The engine's parts with their versions."""
     disk_bound: DiskBound | None = None
-    """What holds the disk limit of a sandbox, if it is known."""
+    """The means by which the engine holds a sandbox's disk limit; None if that is not known."""
     limits: Mapping[str, bool] = field(default_factory=dict[str, bool])
     """Resource → whether the engine can limit it."""
     cgroup: str = ""

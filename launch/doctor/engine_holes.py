@@ -23,7 +23,7 @@ class KnownHole:
     """As the engine names it in its answer to ``GET /version``."""
     names: str
     lets: str
-    """What it lets a container do."""
+    """What a container can do through the hole; completes "it lets a container …"."""
     fixed: tuple[tuple[int, int, int], ...]
     """First repaired version of each series; all later series are repaired."""
     builds: frozenset[str] = frozenset()

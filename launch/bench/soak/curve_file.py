@@ -69,16 +69,14 @@ def read_curves(folder: Path) -> Mapping[CurveKey, RecordedCurve]:
 
 @dataclass(frozen=True, slots=True)
 class SoakCurves:
-    """What the curves of a soak say, by what lives how long."""
+    """The curves of a soak, divided into those that must not grow and those that grow with what is done."""
 
     held: Sequence[Curve]
-    """What long-lived processes hold, and the sandboxes of all."""
+    """The figures of each long-lived process, and of all sandboxes together."""
     work: Sequence[Curve]
     """The work that was done, and the files of the run."""
     restarted: Sequence[str]
     """Parts of which a process began after the warm-up, or ended before the soak did."""
-    seconds: float
-    """Time of the last sample."""
 
 
 def sort_curves(recorded: Mapping[CurveKey, RecordedCurve], warm_up_s: float, named: Iterable[str]) -> SoakCurves:
@@ -106,4 +104,4 @@ def sort_curves(recorded: Mapping[CurveKey, RecordedCurve], warm_up_s: float, na
         part = f"{key.part} {number}" if number else key.part
         sorted_curve = Curve(part, key.figure, curve.times_s, curve.values)
         (work if key.figure.is_work else held).append(sorted_curve)
-    return SoakCurves(held, work, [*broken], end_s)
+    return SoakCurves(held, work, [*broken])

@@ -27,7 +27,7 @@ class SoakReport:
     seconds: float
     judged: Sequence[Growth]
     work: Mapping[str, float]
-    """What was done at the end, by name."""
+    """Kind of work → how often it had been done when the soak ended."""
     files: Growth | None
     """Growth of the run's files."""
     restarted: Sequence[str]
@@ -36,7 +36,7 @@ class SoakReport:
 
     @property
     def growing(self) -> Sequence[Growth]:
-        """What grows and is ours."""
+        """The curves of longshore's own parts that grow; those of Ray's processes are left out."""
         return [each for each in self.judged if each.grows and not each.part.startswith(RAY)]
 
     @property

@@ -50,7 +50,7 @@ class SteadyUse:
 
     counts: Counter[str] = field(default_factory=Counter[str])
     failures: list[str] = field(default_factory=list[str])
-    """What failed, one line each, the first few."""
+    """The first failed uses, one line each."""
     _MOST_FAILURES = 20
 
     async def use_sandboxes(self, url: str) -> None:
