@@ -85,6 +85,11 @@ class DockerEngine:
             raise RuntimeError("use `async with DockerEngine(...)`")
         return self._client
 
+    async def is_podman(self) -> bool:
+        """Whether it is Podman that answers Docker's calls.  Raises DockerEngineError."""
+        version: Json = await call_with_retries("ask for the engine's version", self.docker.version, RETRIED_STATUSES)
+        return any(each.get("Name") == "Podman Engine" for each in version.get("Components") or ())
+
     def _container(self, container: str) -> DockerContainer:
         return self.docker.containers.container(container)  # pyright: ignore[reportUnknownMemberType]  untyped in aiodocker
 
@@ -117,8 +122,8 @@ class DockerEngine:
         if any(each.startswith("seccomp=") for each in options):
             return body
         if self._seccomp is None:
-            version = await call_with_retries("ask for the engine's version", self.docker.version, RETRIED_STATUSES)
-            self._seccomp = self._resources.enter_context(seccomp_option(version, DockerAddress.parse(self.url)))
+            option = seccomp_option(podman=await self.is_podman(), address=DockerAddress.parse(self.url))
+            self._seccomp = self._resources.enter_context(option)
         return body | {"HostConfig": host | {"SecurityOpt": [*options, *self._seccomp]}}
 
     @contextmanager

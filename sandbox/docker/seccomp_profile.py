@@ -76,13 +76,13 @@ _ENOSYS = 38
 
 
 @contextmanager
-def seccomp_option(version: Json, address: DockerAddress) -> Generator[tuple[str, ...]]:
-    """Yield the security options that apply the profile on an engine, from its answer to ``GET /version``.
+def seccomp_option(*, podman: bool, address: DockerAddress) -> Generator[tuple[str, ...]]:
+    """Yield the security options that apply the profile on an engine: Docker, or Podman.
 
     Docker takes the profile itself.  Podman takes the path of a file on its machine, which exists until the block ends;
     on another machine there is none, and Podman applies its own default.
     """
-    if not any(each.get("Name") == "Podman Engine" for each in version.get("Components") or ()):
+    if not podman:
         yield (f"seccomp={seccomp_profile()}",)
     elif not address.socket:
         yield ()

@@ -30,14 +30,15 @@ class BuildLimits(NamedTuple):
         """Return the task's own limits, or the least with which packages can be installed if that is more."""
         return cls(max(task.memory_mb or 0, _LEAST_MEMORY_MB), max(task.cpus or 0.0, _LEAST_CPUS))
 
-    def query(self) -> Mapping[str, str]:
-        """Build the parameters of Docker's ``POST /build``."""
+    def query(self, *, podman: bool) -> Mapping[str, str]:
+        """Build the parameters of Docker's ``POST /build``, whose limits of a process Podman reads as texts."""
         memory = str(self.memory_mb << 20)
         limits = ulimits(ContainerLimits(file_bytes=_LARGEST_FILE_BYTES))
+        texts = [f"{limit['Name']}={limit['Soft']}:{limit['Hard']}" for limit in limits]
         return {
             "memory": memory,
             "memswap": memory,
             "cpuperiod": str(_PERIOD_US),
             "cpuquota": str(int(self.cpus * _PERIOD_US)),
-            "ulimits": json.dumps(limits),
+            "ulimits": json.dumps(texts if podman else limits),
         }

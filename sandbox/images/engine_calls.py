@@ -92,7 +92,7 @@ async def build_image(
         "networkmode": network,
         "rm": "1",
         "forcerm": "1",
-        **limits.query(),
+        **limits.query(podman=await engine.is_podman()),
     }
     log = EngineLog(report, access.trouble)
     async with _call(

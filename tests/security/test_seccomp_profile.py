@@ -105,12 +105,11 @@ async def test_a_service_has_the_profile_too(pool: SandboxPool, docker_engine: S
 
 def test_podman_gets_the_path_of_a_file_and_docker_the_profile():
     local, remote = DockerAddress.parse("unix:///run/x.sock"), DockerAddress.parse("tcp://192.0.2.1:2375")
-    podman = {"Components": [{"Name": "Podman Engine"}]}
-    with seccomp_option(podman, local) as (option,):
+    with seccomp_option(podman=True, address=local) as (option,):
         file = Path(option.removeprefix("seccomp="))
         assert file.read_text() == seccomp_profile()
     assert not file.exists()
-    with seccomp_option(podman, remote) as options:
+    with seccomp_option(podman=True, address=remote) as options:
         assert options == ()
-    with seccomp_option({"Components": [{"Name": "Engine"}]}, remote) as options:
+    with seccomp_option(podman=False, address=remote) as options:
         assert options == (f"seccomp={seccomp_profile()}",)

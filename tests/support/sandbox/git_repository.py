@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
 from sandbox.tasks.task import ImageBuild
+from tests.support.sandbox.shell_image import libraries_of
 
-_LIBRARY = re.compile(r"(/\S+) \(0x")
 _WRAPPER = b'#!/bin/sh\nexec /opt/git/loader --library-path /opt/git --argv0 git /opt/git/git "$@"\n'
 SECRET = "as it was before the bug"
 """Message of a commit in the repository's history."""
@@ -41,7 +40,6 @@ def repository_build(base_image: str, folder: Path, files: Mapping[str, str]) ->
 
 def _git_files() -> dict[str, bytes]:
     program = shutil.which("git") or ""
-    listed = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
-    libraries = [Path(found) for found in _LIBRARY.findall(listed)]
+    libraries = [Path(found) for found in libraries_of(program)]
     files = {("loader" if each.name.startswith("ld-") else each.name): each.read_bytes() for each in libraries}
     return {f"git/{name}": data for name, data in {**files, "git": Path(program).read_bytes()}.items()}

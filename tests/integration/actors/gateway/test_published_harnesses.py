@@ -5,11 +5,8 @@ If these fail, an agent that others published cannot be trained or evaluated on 
 
 from __future__ import annotations
 
-import io
 import math
 import re
-import subprocess
-import tarfile
 import uuid
 from collections.abc import AsyncGenerator, Generator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -46,6 +43,7 @@ from tests.support.actors.published_harnesses import (
     typed,
 )
 from tests.support.runs.two_steps import learner_process, train_two_steps
+from tests.support.sandbox.shell_image import write_shell_image
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
@@ -53,26 +51,6 @@ REWRITING = {"smolagents"}
 """Harnesses that send a call back as text, and so begin a sequence with each turn."""
 MODEL = ModelSettings(layers=1, hidden=32, intermediate=64, heads=1)
 POSITIONS = 65_536
-
-
-def write_shell_image(archive: Path, busybox: Path) -> None:
-    with tarfile.open(archive, "w") as tar:
-        listed = subprocess.run(("ldd", "/bin/bash"), capture_output=True, text=True, check=True).stdout
-        for path in ("/bin/bash", *re.findall(r"(/\S+) \(0x", listed)):
-            tar.add(Path(path).resolve(), path)
-        tar.add(busybox, "bin/busybox")
-        for applet in ("sh", "cat", "ls", "mkdir", "rm", "env", "ps", "sleep", "id", "uname"):
-            link = tarfile.TarInfo(f"bin/{applet}")
-            link.type, link.linkname = tarfile.SYMTYPE, "busybox"
-            tar.addfile(link)
-        for folder, mode in (("tmp", 0o1777), ("root", 0o700), ("app", 0o777), ("etc", 0o755)):
-            made = tarfile.TarInfo(folder)
-            made.type, made.mode = tarfile.DIRTYPE, mode
-            tar.addfile(made)
-        users = b"root:x:0:0:root:/root:/bin/bash\nagent:x:1000:1000:agent:/tmp:/bin/bash\n"
-        passwd = tarfile.TarInfo("etc/passwd")
-        passwd.size = len(users)
-        tar.addfile(passwd, io.BytesIO(users))
 
 
 @pytest_asyncio.fixture(loop_scope="session", scope="session")

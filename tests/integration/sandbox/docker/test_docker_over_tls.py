@@ -7,7 +7,6 @@ import os
 import shutil
 import socket
 import subprocess
-import tarfile
 import time
 from collections.abc import Callable, Generator
 from pathlib import Path
@@ -23,6 +22,7 @@ from sandbox.docker.retry import DockerEngineError
 from sandbox.host_record import SandboxHost
 from sandbox.images import engine_calls
 from sandbox.session.sandbox_session import SandboxSession, SessionLimits
+from tests.support.sandbox.shell_image import write_shell_image
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
@@ -76,11 +76,8 @@ def tls_engine(tmp_path_factory: pytest.TempPathFactory) -> Generator[Callable[[
 async def test_a_session_lives_over_tcp_and_tls(
     tls_engine: Callable[[str], str], docker_engine: SandboxHost, tmp_path: Path
 ):
-    if not (docker_engine.toolchain / "bash").exists():
-        pytest.skip("the toolchain has no static bash here: longshore toolchain build says why")
     archive, name = tmp_path / "root.tar", "longshore/test-tls:1"
-    with tarfile.open(archive, "w") as tar:
-        tar.add(docker_engine.toolchain / "bash", "bin/bash")
+    write_shell_image(archive, docker_engine.toolchain / "busybox")
     async with DockerEngine(tls_engine("good")) as engine:
         await engine_calls.import_archive(engine, archive, name, 60)
         spec = ContainerSpec(name, docker_engine.toolchain, {POOL_LABEL: "tls"})

@@ -7,14 +7,13 @@ import os
 import resource
 import shutil
 import subprocess
-import tarfile
 import time
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
+import pytest_asyncio
 
 from sandbox.capabilities import BASE_CAPABILITIES, PID_1_CAPABILITIES
 from sandbox.docker.container_spec import ContainerSpec
@@ -27,6 +26,7 @@ from sandbox.images import engine_calls
 from sandbox.images.store import ImageSettings, ImageStore
 from sandbox.session.sandbox_session import SandboxSession, SessionLimits
 from sandbox.tasks.task import GradingLevel, ImageBuild, NetworkMode, Task, TaskNetwork
+from tests.support.sandbox.shell_image import write_shell_image
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 NAME = "longshore/test-podman:1"
@@ -62,31 +62,37 @@ def podman(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
             shutil.rmtree(runtime, ignore_errors=True)
 
 
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def engine(
+    podman: str, docker_engine: SandboxHost, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncGenerator[DockerEngine]:
+    """Podman with an image that has only a shell."""
+    archive: Path = tmp_path_factory.mktemp("image") / "root.tar"
+    write_shell_image(archive, docker_engine.toolchain / "busybox")
+    async with DockerEngine(podman) as engine:
+        await engine_calls.import_archive(engine, archive, NAME, 60)
+        yield engine
+
+
 @asynccontextmanager
-async def opened(url: str, host: SandboxHost, of_pid_1: tuple[str, ...] = ()) -> AsyncGenerator[SandboxSession]:
-    """Open a pool on an image that has only bash; nothing is left of it."""
-    if not (host.toolchain / "bash").exists():
-        pytest.skip("the toolchain has no static bash here: longshore toolchain build says why")
+async def opened(
+    engine: DockerEngine, host: SandboxHost, of_pid_1: tuple[str, ...] = ()
+) -> AsyncGenerator[SandboxSession]:
+    """Open a session; nothing is left of it."""
     labels = {POOL_LABEL: "podman"}
-    async with DockerEngine(url) as engine:
-        with TemporaryDirectory() as folder:
-            archive = Path(folder) / "root.tar"
-            with tarfile.open(archive, "w") as tar:
-                tar.add(host.toolchain / "bash", "bin/bash")
-            await engine_calls.import_archive(engine, archive, NAME, 60)
-        spec = ContainerSpec(NAME, host.toolchain, labels, capabilities=(*BASE_CAPABILITIES, *of_pid_1))
-        session = await SandboxSession.start(engine, spec, "/", SessionLimits(120, 120))
-        try:
-            yield session
-        finally:
-            await session.close()
-        async with asyncio.timeout(60):
-            while await engine.containers(labels):  # noqa: ASYNC110  the engine tells nobody
-                await asyncio.sleep(0.1)
+    spec = ContainerSpec(NAME, host.toolchain, labels, capabilities=(*BASE_CAPABILITIES, *of_pid_1))
+    session = await SandboxSession.start(engine, spec, "/", SessionLimits(120, 120))
+    try:
+        yield session
+    finally:
+        await session.close()
+    async with asyncio.timeout(60):
+        while await engine.containers(labels):  # noqa: ASYNC110  the engine tells nobody
+            await asyncio.sleep(0.1)
 
 
-async def test_a_session_works_on_the_socket_of_podman(podman: str, docker_engine: SandboxHost):
-    async with opened(podman, docker_engine) as session:
+async def test_a_session_works_on_the_socket_of_podman(engine: DockerEngine, docker_engine: SandboxHost):
+    async with opened(engine, docker_engine) as session:
         assert (await session.run("cd /bin; x=21; echo here", 30)).output == "here\n"
         assert (await session.run('echo "$PWD $x"', 30)).output == "/bin 21\n"
 
@@ -98,7 +104,9 @@ cmp /app/answer /tests/expected && echo PASSED test_answer
 
 
 @pytest.mark.parametrize("level", GradingLevel)
-async def test_work_is_graded_on_podman_at_every_level(podman: str, docker_engine: SandboxHost, level: GradingLevel):
+async def test_work_is_graded_on_podman_at_every_level(
+    engine: DockerEngine, docker_engine: SandboxHost, level: GradingLevel
+):
     task = Task(
         "t",
         "",
@@ -109,20 +117,20 @@ async def test_work_is_graded_on_podman_at_every_level(podman: str, docker_engin
         grading=level,
         test_timeout_s=60.0,
     )
-    for made, score in (("echo 42 > /app/answer", 1.0), ("/.sbx/busybox ln -s /tests/expected /app/answer", 0.0)):
+    for made, score in (("echo 42 > /app/answer", 1.0), ("ln -s /tests/expected /app/answer", 0.0)):
         of_pid_1 = PID_1_CAPABILITIES if level is GradingLevel.LIVE else ()
-        async with opened(podman, docker_engine, of_pid_1) as session:
-            await session.run(f"/.sbx/busybox mkdir /app; {made}", 30)
+        async with opened(engine, docker_engine, of_pid_1) as session:
+            await session.run(made, 30)
             result = await grade_sandbox(session, task)
             assert result.score == score, result.log
 
 
-async def test_images_are_built_and_evicted_on_podman_too(podman: str, tmp_path: Path):
-    async with DockerEngine(podman) as engine:
-        store = await ImageStore.open(engine, ImageSettings(tmp_path, "none"))
-        build = ImageBuild({"Dockerfile": f"FROM {NAME}\nLABEL a=b\n".encode()})
-        wanted = Task(id="t", instruction="", build=build, network=TaskNetwork(build=NetworkMode.NONE))
-        async with store.reserve(wanted) as image:
-            assert await engine_calls.find_image_id(engine, image)
-        assert await store.prune(0)
-        assert not await engine_calls.find_image_id(engine, image)
+async def test_images_are_built_and_evicted_on_podman_too(engine: DockerEngine, tmp_path: Path):
+    store = await ImageStore.open(engine, ImageSettings(tmp_path, "none"))
+    dockerfile = f'FROM {NAME}\nRUN ["/bin/bash", "-c", "(( $(ulimit -Hf) == 16 << 20 ))"]\n'
+    build = ImageBuild({"Dockerfile": dockerfile.encode()})
+    wanted = Task(id="t", instruction="", build=build, network=TaskNetwork(build=NetworkMode.NONE))
+    async with store.reserve(wanted) as image:
+        assert await engine_calls.find_image_id(engine, image)
+    assert await store.prune(0)
+    assert not await engine_calls.find_image_id(engine, image)
