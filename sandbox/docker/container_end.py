@@ -10,8 +10,6 @@ from sandbox.docker.retry import Json
 
 _OOM_S = 3.0
 """Maximum seconds between an out-of-memory event and the death that it caused."""
-_SURELY_KEPT = 128
-"""Number of events that a daemon certainly remembers; dockerd keeps its last 256."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +22,8 @@ class ContainerEndCause:
     """Somebody outside the container asked the daemon to kill or remove it."""
     death_seen: bool
     """The daemon remembers the death.  One that was restarted does not, nor one that has had many events since."""
-    daemon_restarted: bool = False
-    """The daemon has certainly started after the container was created."""
+    daemon_may_have_restarted: bool = False
+    """Nothing proves that the daemon has run since the container was created."""
 
 
 def container_end_cause(events: Iterable[Json]) -> ContainerEndCause:
@@ -36,12 +34,12 @@ def container_end_cause(events: Iterable[Json]) -> ContainerEndCause:
     return ContainerEndCause(out_of_memory, bool(times["kill"]), bool(times["die"]))
 
 
-def has_restarted(events: Iterable[Json], since: float) -> bool:
-    """Return True if a daemon that remembers ``events``, all that it does, has started after ``since`` (Unix seconds).
+def may_have_restarted(events: Iterable[Json], since: float) -> bool:
+    """Return False only if a daemon that remembers ``events``, and no others, has run since ``since`` (Unix seconds).
 
-    It has if none is older although it had too few to forget any; after many events nothing is known."""
-    times = [each for found in event_times(events).values() for each in found]
-    return len(times) <= _SURELY_KEPT and all(since < each for each in times)
+    An event that is older proves it; where there is none, the daemon has started later, or has forgotten it: dockerd
+    keeps its last 256 events."""
+    return all(since < each for found in event_times(events).values() for each in found)
 
 
 def event_times(events: Iterable[Json]) -> defaultdict[str, list[float]]:

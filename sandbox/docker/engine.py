@@ -20,7 +20,7 @@ import aiodocker
 from aiodocker.containers import DockerContainer
 
 from sandbox.docker.address import DockerAddress
-from sandbox.docker.container_end import ContainerEndCause, container_end_cause, has_restarted
+from sandbox.docker.container_end import ContainerEndCause, container_end_cause, may_have_restarted
 from sandbox.docker.container_spec import ContainerSpec, ImageConfig
 from sandbox.docker.inventory import DockerInventory
 from sandbox.docker.labels import OWNER_LABEL
@@ -260,7 +260,7 @@ class DockerEngine:
                 return cause
             if time.monotonic() > give_up:
                 everything = await self._events(container, 0.0, {})
-                return replace(cause, daemon_restarted=has_restarted(everything, since))
+                return replace(cause, daemon_may_have_restarted=may_have_restarted(everything, since))
             await asyncio.sleep(LONGEST_PAUSE_S)
 
     async def _events(self, container: str, since: float, filters: Json) -> list[Json]:

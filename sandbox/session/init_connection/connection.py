@@ -77,6 +77,8 @@ class InitConnection:
         self._events: set[asyncio.Event] = set()
         self._ended = asyncio.Event()
         self._end_cause = _StreamEnd()
+        self._broke_at = float("-inf")
+        """Time on the monotonic clock at which a stream last broke."""
         self._child_listener: ChildProcessListener | None = None
         self.on_stream_broken: Callable[[], None] | None = None
         """Called when a stream breaks that :meth:`resume` may replace; waiters keep waiting. With None, a broken stream
@@ -275,7 +277,7 @@ class InitConnection:
 
     def on_break(self, error: Exception | None) -> None:
         """Handle the end of the stream; ``error`` is what broke it."""
-        end = self._end_cause
+        end, self._broke_at = self._end_cause, time.monotonic()
         if self.on_stream_broken is not None and not (end.closing or end.bye is not None or end.destroyed is not None):
             self.on_stream_broken()
         elif self.alive:
@@ -293,11 +295,15 @@ class InitConnection:
                 future.exception()  # mark as retrieved: a waiter gets it, but there need not be one
 
     async def timeout_reason(self, request: str) -> SandboxLost:
-        """Return why PID 1 has not answered ``request`` in time: a failure of the daemon, or an unknown reason."""
+        """Return why PID 1 has not answered ``request`` in time: a failure of the daemon, or an unknown reason.
+
+        A request that waits for a new stream has less time for its answer."""
         try:
             await self.engine.require_running(self.container)
         except DockerEngineError as error:
             return SandboxLost(f"PID 1 did not answer {request}: {error}")
+        if time.monotonic() - self._broke_at < REATTACH_S + ANSWER_S:
+            return SandboxLost(f"PID 1 did not answer {request}: its stream through the Docker daemon broke meanwhile")
         return SandboxVanished(f"PID 1 did not answer {request}, although the Docker daemon works")
 
     async def end_reason(self) -> SandboxLost | SandboxDestroyed:
@@ -324,10 +330,8 @@ def _loss_by_cause(cause: ContainerEndCause) -> SandboxLost | SandboxDestroyed:
         return SandboxDestroyed("the agent used up the container's memory, and PID 1 was killed for it")
     if cause.killed_by_api:
         return SandboxLost("the container was killed from outside, through the Docker daemon")
-    if cause.daemon_restarted:
-        return SandboxLost("the Docker daemon was started after the container, so it does not know how that ended")
-    if not cause.death_seen:
-        return SandboxVanished("the container ended, and the Docker daemon no longer remembers how")
+    if cause.daemon_may_have_restarted:
+        return SandboxLost("the Docker daemon does not know how the container ended: it was restarted or forgot it")
     return SandboxVanished("the container ended, and neither PID 1 nor the daemon reports why")
 
 

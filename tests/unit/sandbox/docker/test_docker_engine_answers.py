@@ -179,20 +179,21 @@ async def test_a_death_not_yet_reported_by_the_daemon_is_awaited(
 
 
 @pytest.mark.parametrize(
-    ("remembered", "restarted"),
+    ("remembered", "unsure"),
     [
         ([], True),
         ([event("create", 1001.0)], True),
         ([event("create", 999.0), event("create", 1001.0)], False),
-        ([event("create", 1001.0)] * 250, False),
+        ([event("create", 1001.0)] * 256, True),
+        ([event("create", 999.0), *[event("create", 1001.0)] * 255], False),
     ],
-    ids=["nothing", "only later events", "an earlier event", "so many that it forgets"],
+    ids=["nothing", "only later events", "an earlier event", "so many that it forgets", "an earlier event and many"],
 )
-async def test_a_daemon_was_restarted_only_if_it_cannot_have_forgotten_the_death(
-    engine: DockerEngine, daemon: FakeDockerDaemon, monkeypatch: pytest.MonkeyPatch, remembered, restarted: bool
+async def test_only_an_event_older_than_the_container_proves_that_the_daemon_was_not_restarted(
+    engine: DockerEngine, daemon: FakeDockerDaemon, monkeypatch: pytest.MonkeyPatch, remembered, unsure: bool
 ):
-    """Otherwise what an agent did to its container on a busy engine counts as a restart."""
+    """Otherwise an agent is charged with the second restart of dockerd in a sample, if many events follow it."""
     monkeypatch.setattr(engine_module, "DEATH_S", -1.0)
     daemon.events = [[], remembered]
     cause = await engine.ending_cause("c", 1000.0)
-    assert (cause.death_seen, cause.daemon_restarted) == (False, restarted)
+    assert (cause.death_seen, cause.daemon_may_have_restarted) == (False, unsure)
