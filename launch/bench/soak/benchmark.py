@@ -55,7 +55,10 @@ class SoakOptions:
 
 
 class SoakArguments(CommandArguments):
-    """Use a small run and its servers for a long time, and find what grows."""
+    """Use a small run and its servers for a long time, and find what grows.
+
+    Of a process's memory, what it has allocated itself is judged: anonymous pages, resident or swapped out.
+    """
 
     minutes: Annotated[float, option("M"), Field(ge=0.5, allow_inf_nan=False)] = 10.0
     """Minutes of use, from the moment the run trains; the first third is not judged."""

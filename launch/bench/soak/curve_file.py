@@ -90,7 +90,7 @@ def sort_curves(recorded: Mapping[CurveKey, RecordedCurve], warm_up_s: float, na
     broken: dict[str, None] = {}
     must_last = frozenset(named)
     for key, curve in recorded.items():
-        if key.figure is Figure.RESIDENT:
+        if key.figure is Figure.ANONYMOUS:
             if curve.times_s[0] <= warm_up_s and curve.times_s[-1] == end_s:
                 lasting.setdefault(key.part, []).append(key.process)
             elif key.part in must_last:

@@ -37,7 +37,12 @@ Samples = NDArray[np.float64]
 class Figure(StrEnum):
     """A figure of a process, of the sandboxes' engine, or of the work that is done."""
 
+    ANONYMOUS = "anonymous memory"
+    """What the process itself has allocated, whether it is resident or swapped out; neither files that it maps nor
+    shared memory."""
     RESIDENT = "resident memory"
+    """Recorded and not judged: when other processes need memory, the system takes back pages of mapped files and swaps
+    others out, so that it falls, and rises later."""
     PROPORTIONAL = "proportional memory"
     """Resident memory, shared pages divided by those who map them: when another process ends that maps the same
     libraries, that of all others rises.  It is recorded, and not judged."""
@@ -58,12 +63,16 @@ class Figure(StrEnum):
 
     @property
     def is_bytes(self) -> bool:
-        return self in (Figure.RESIDENT, Figure.PROPORTIONAL, Figure.STATE, Figure.FILES)
+        return self in (Figure.ANONYMOUS, Figure.RESIDENT, Figure.PROPORTIONAL, Figure.STATE, Figure.FILES)
 
     @property
     def is_work(self) -> bool:
         """Whether it grows with what was done."""
         return self in (Figure.FILES, Figure.WORK)
+
+    @property
+    def is_judged(self) -> bool:
+        return not (self.is_work or self in (Figure.RESIDENT, Figure.PROPORTIONAL))
 
     def bound(self, level: float) -> float:
         """Return the rise over what is judged that is no growth, for a figure of this level.
@@ -135,10 +144,10 @@ def judge_curve(curve: Curve, warm_up_s: float) -> Growth:
     thinned_times, thinned = _thin(times), _thin(values)
     slope = theil_sen_slope(thinned_times, thinned)
     grows = (
-        slope * span > bound
+        curve.figure.is_judged
+        and slope * span > bound
         and _rises_in_each_third(thinned_times, thinned, slope)
         and _leaves_its_band(warm_up, values)
-        and not (curve.figure.is_work or curve.figure is Figure.PROPORTIONAL)
     )
     return Growth(curve.part, curve.figure, span, level, peak, slope * _HOUR_S, bound, grows=grows)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -20,7 +19,6 @@ MUST_LAST = frozenset(
     }
 )
 """Parts whose processes live as long as the soak."""
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _ACTOR = re.compile(r"ray::(\w+)")
 _ACTOR_PARTS: Mapping[str, str] = {
     "RolloutWorker": "worker",
@@ -52,22 +50,30 @@ class ProcessStat(NamedTuple):
     threads: int
     started: int
     """Clock ticks since boot."""
-    resident_bytes: int
 
 
 def read_stat(pid: int) -> ProcessStat:
     """Raises OSError if the process is gone."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return ProcessStat(int(fields[1]), int(fields[17]), int(fields[19]), int(fields[21]) * _PAGE_BYTES)
+    return ProcessStat(int(fields[1]), int(fields[17]), int(fields[19]))
+
+
+def read_memory(pid: int) -> Mapping[str, int]:
+    """Return the sums of a process's mappings in bytes, by their names in ``/proc/PID/smaps_rollup``.
+
+    Raises OSError if the process is gone."""
+    _, *lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return {name: int(size.split()[0]) * 1024 for name, _, size in (line.partition(":") for line in lines)}
 
 
 def read_figures(pid: int, children: int) -> Mapping[Figure, float]:
     """Return the figures of a process.  Raises OSError if it is gone."""
     stat = read_stat(pid)
-    rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    memory = read_memory(pid)
     return {
-        Figure.RESIDENT: stat.resident_bytes,
-        Figure.PROPORTIONAL: int(rollup.partition("\nPss:")[2].split()[0]) * 1024,
+        Figure.RESIDENT: memory["Rss"],
+        Figure.ANONYMOUS: memory["Anonymous"] + memory["Swap"],
+        Figure.PROPORTIONAL: memory["Pss"],
         Figure.DESCRIPTORS: len([*Path(f"/proc/{pid}/fd").iterdir()]),
         Figure.THREADS: stat.threads,
         Figure.CHILDREN: children,

@@ -19,7 +19,7 @@ PAGE_FILE = "curves.html"
 _HOUR_S = 3600.0
 _POINTS = 300
 """Number of points of a drawn curve, at most."""
-_COLUMNS = (Figure.RESIDENT, Figure.PROPORTIONAL, Figure.DESCRIPTORS, Figure.THREADS, Figure.CHILDREN)
+_COLUMNS = (Figure.ANONYMOUS, Figure.RESIDENT, Figure.DESCRIPTORS, Figure.THREADS, Figure.CHILDREN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +48,8 @@ class SoakReport:
         """The promises that do not hold, one line each."""
         found = [f"grows: {self.describe(each)}" for each in self.growing]
         found += [f"{part}: a process ended or began after the warm-up" for part in self.restarted]
-        if not any(each.judged_s for each in self.judged):
-            found.append("too few samples to judge: give it more --minutes")
+        if not any(each.judged_s for each in self.judged if each.figure is Figure.ANONYMOUS):
+            found.append(f"too few samples of {Figure.ANONYMOUS.value} to judge: give it more --minutes")
         return [*found, *(f"failed use: {line}" for line in self.failed_uses), *self.left_behind]
 
     @property
@@ -79,12 +79,12 @@ class SoakReport:
         rows = [
             [part, *(_cell(figures.get(figure)) for figure in _COLUMNS)]
             for part, figures in sorted(by_part.items(), key=lambda item: (item[0].startswith(RAY), item[0]))
-            if Figure.RESIDENT in figures
+            if Figure.ANONYMOUS in figures
         ]
         others = [
             f"{part}: {figure.value} {_cell(growth)}"
             for part, figures in by_part.items()
-            if Figure.RESIDENT not in figures
+            if Figure.ANONYMOUS not in figures
             for figure, growth in figures.items()
         ]
         return [*align_columns([head, *rows]), *others]

@@ -26,8 +26,11 @@ from protocol.errors import UserError
 TICKS = 30
 ENGINE_SERVER = ["/v/bin/python", "-m", "actors.engines.server.entrypoint"]
 PROCESS = """
-import os, sys, threading
+import mmap, os, sys, tempfile, threading
 kept, kind = [], sys.argv[1]
+file = tempfile.TemporaryFile()
+file.truncate(64 << 20)
+mapped = mmap.mmap(file.fileno(), 0)
 for line in sys.stdin:
     if kind == "memory":
         kept.append(b"x" * (1 << 20))
@@ -39,6 +42,8 @@ for line in sys.stdin:
     elif kind == "children":
         import subprocess
         kept.append(subprocess.Popen(["sleep", "1000"]))
+    elif kind == "pages of a file":
+        mapped[int(line) << 20 : int(line) + 1 << 20]
     elif kind == "nothing":
         burst = [b"x" * (1 << 20) for _ in range(int(line) % 5)]
         files = [os.open("/dev/null", os.O_RDONLY) for _ in range(int(line) % 5)]
@@ -89,7 +94,8 @@ def soak(folder: Path, kind: str) -> SoakReport:
 @pytest.mark.parametrize(
     ("kind", "figures"),
     [
-        ("memory", {Figure.RESIDENT}),
+        ("memory", {Figure.ANONYMOUS}),
+        ("pages of a file", set[Figure]()),
         ("descriptors", {Figure.DESCRIPTORS}),
         ("threads", {Figure.THREADS}),
         ("nothing", set[Figure]()),
@@ -109,7 +115,7 @@ def test_children_that_are_never_waited_for_are_found(tmp_path: Path) -> None:
     assert Figure.CHILDREN in {each.figure for each in report.growing}
 
 
-def judged(values: Sequence[float], figure: Figure = Figure.RESIDENT) -> bool:
+def judged(values: Sequence[float], figure: Figure = Figure.ANONYMOUS) -> bool:
     times = [float(second) for second in range(len(values))]
     return judge_curve(Curve("worker", figure, times, values), len(values) / 3).grows
 
@@ -139,7 +145,8 @@ def test_a_process_that_had_to_last_and_did_not_is_named(tmp_path: Path) -> None
     curves = CurveFile(tmp_path)
     for number in range(TICKS):
         pid = "1.1" if number < TICKS // 2 else "2.2"
-        curves.append(number, {CurveKey("worker", pid, Figure.RESIDENT): MIB, CurveKey("x", "3.3", Figure.RESIDENT): 1})
+        values = {CurveKey("worker", pid, Figure.ANONYMOUS): MIB, CurveKey("x", "3.3", Figure.ANONYMOUS): 1}
+        curves.append(number, values)
     assert report_of(tmp_path).restarted == ["worker"]
 
 
@@ -147,19 +154,19 @@ def test_growth_is_told_per_trajectory(tmp_path: Path) -> None:
     curves = CurveFile(tmp_path)
     for number in range(TICKS):
         values = {
-            CurveKey("buffer", "1.1", Figure.RESIDENT): 100 * MIB + number * MIB,
+            CurveKey("buffer", "1.1", Figure.ANONYMOUS): 100 * MIB + number * MIB,
             CurveKey("trajectories", "", Figure.WORK): number * 4.0,
         }
         curves.append(number, values)
     (line,) = report_of(tmp_path).failures
-    assert "buffer: resident memory" in line
+    assert "buffer: anonymous memory" in line
     assert "0.2 MiB a trajectory" in line
 
 
 def test_a_soak_that_is_cut_short_in_a_line_can_be_judged(tmp_path: Path) -> None:
     curves = CurveFile(tmp_path)
     for number in range(TICKS):
-        curves.append(number, {CurveKey("worker", "1.1", Figure.RESIDENT): MIB})
+        curves.append(number, {CurveKey("worker", "1.1", Figure.ANONYMOUS): MIB})
     path = tmp_path / CURVES_FILE
     path.write_text(path.read_text() + "31,worker,1.1,thr")
     assert report_of(tmp_path).passed
