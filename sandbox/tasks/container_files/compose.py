@@ -68,7 +68,8 @@ def _read_services(file: ComposeFile, main: str, name: str, tree: FileTree, prob
     for key, given in file.services.items():
         where = f"{name}: services.{key}"
         kind = ComposeAgentService if key == main else ComposeSideService
-        service = problems.validate(where, _without_extensions(given), kind, unknown=_OUTSIDE)
+        said = {name: value for name, value in given.items() if value is not None}  # as in Compose
+        service = problems.validate(where, _without_extensions(said), kind, unknown=_OUTSIDE)
         if service is None:
             continue
         _remark(service, where, problems)

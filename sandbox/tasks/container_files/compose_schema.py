@@ -115,8 +115,15 @@ class ComposeDeploy(ComposeSection):
     resources: ComposeResources = ComposeResources()
 
 
+def _check_health_test(value: str | list[str]) -> str | list[str]:
+    """Raises ValueError for a list that Compose refuses."""
+    if isinstance(value, list) and value and value[0] not in {"NONE", "CMD", "CMD-SHELL"}:
+        raise ValueError(f"a list begins with NONE, CMD or CMD-SHELL, not with {value[0]!r}")
+    return value
+
+
 class ComposeHealthcheck(ComposeSection):
-    test: str | list[str] = ""
+    test: Annotated[str | list[str], AfterValidator(_check_health_test)] = ""
     disable: bool = False
     interval: Seconds = 0.0
     """Like the others: 0 for Docker's default."""
@@ -172,7 +179,10 @@ class ComposeEnvFile(ComposeSection):
 
 
 def _env_files(value: object) -> object:
-    return [{"path": each} if isinstance(each, str) else each for each in cast("list[object]", _as_list(value))]
+    files = _as_list(value)
+    if not isinstance(files, list):
+        return files
+    return [{"path": each} if isinstance(each, str) else each for each in cast("list[object]", files)]
 
 
 class ComposeVolumeOptions(ComposeSection):

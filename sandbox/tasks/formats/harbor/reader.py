@@ -19,6 +19,7 @@ from sandbox.tasks.field_encoding import to_metadata
 from sandbox.tasks.file_tree import FileTree
 from sandbox.tasks.formats.folders import TaskEnvironment, read_environment
 from sandbox.tasks.formats.harbor.artifacts import read_artifacts
+from sandbox.tasks.formats.harbor.given_files import build_with_loose_files, read_instruction
 from sandbox.tasks.formats.harbor.network import read_network
 from sandbox.tasks.formats.harbor.schema import (
     AGENT_SERVICE,
@@ -66,7 +67,7 @@ def read_task(name: str, tree: FileTree, problems: TaskProblems) -> Task:
     environment, verifier, steps = described.environment, described.verifier, described.steps
     memory_mb = environment.memory or environment.memory_mb
     env = resolve_variables("environment.env", environment.env, problems)
-    composed, start = _read_environment(environment, memory_mb, env, tree.subtree("environment"), problems)
+    composed, start = _read_environment(environment, memory_mb, env, tree, problems)
     tests = _files_beside("test.sh", tree, "tests", problems)
     run_tests = problems.read_text(tree, "tests/test.sh", "" if steps else "without it nothing can be graded")
     solution_files = _files_beside("solve.sh", tree, "solution", problems)
@@ -78,7 +79,7 @@ def read_task(name: str, tree: FileTree, problems: TaskProblems) -> Task:
     if health and composed.healthcheck:
         problems.add(f"{COMPOSE_FILE}: a healthcheck beside [environment.healthcheck]", "one check decides: join them")
     own = read_tests_environment(described, tree, problems)
-    instruction = problems.read_text(tree, "instruction.md", "" if steps else "the agent needs it").strip()
+    instruction = read_instruction(tree, "instruction.md", problems, "" if steps else "the agent needs it")
     level, separate = suggest_grading(run_tests, tests, instruction), is_graded_separately(verifier)
     artifacts = read_artifacts(described.artifacts, separate=separate)
     task = Task(
@@ -133,14 +134,17 @@ def read_task(name: str, tree: FileTree, problems: TaskProblems) -> Task:
 
 
 def _read_environment(
-    environment: HarborEnvironment, memory_mb: int, env: Mapping[str, str], folder: FileTree, problems: TaskProblems
+    environment: HarborEnvironment, memory_mb: int, env: Mapping[str, str], tree: FileTree, problems: TaskProblems
 ) -> tuple[ComposeFacts, TaskEnvironment]:
     """Return what the compose file says, in which ``env`` are variables, and from what the agent starts."""
+    if loose := build_with_loose_files(environment, tree, problems):
+        return ComposeFacts(), TaskEnvironment(build=loose, workdir=environment.workdir or "")
+    folder = tree.subtree("environment")
     variables = {**env, **_VARIABLES} | {"CPUS": f"{environment.cpus:g}", "MEMORY": f"{memory_mb}M"}
     composed = read_compose_file(folder, (COMPOSE_FILE,), AGENT_SERVICE, variables, problems, is_merged=True)
     image, plan = environment.docker_image or composed.image, None if environment.docker_image else composed.build
-    if plan is None and not image and "Dockerfile" in folder.files:
-        plan = BuildPlan()
+    if plan is None and not environment.docker_image and "Dockerfile" in folder.files:
+        image, plan = "", BuildPlan()
     return composed, read_environment(folder, plan, image, (COMPOSE_FILE,), problems, folders=composed.folders)
 
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 from sandbox.tasks.expected_tests import find_expected_tests
 from sandbox.tasks.file_tree import FileTree
 from sandbox.tasks.formats.harbor.artifacts import read_artifacts
+from sandbox.tasks.formats.harbor.given_files import read_instruction
 from sandbox.tasks.formats.harbor.schema import STEPS_FOLDER, HarborStep, HarborTask
 from sandbox.tasks.formats.harbor.support import is_step_graded_separately
 from sandbox.tasks.formats.harbor.tests_environment import has_own_image, read_step_tests_environment
@@ -47,7 +48,7 @@ def _read_step(
     task: Task, described: HarborTask, given: HarborStep, tree: FileTree, problems: TaskProblems
 ) -> TaskStep:
     where, folder = f"steps.{given.name}", f"{STEPS_FOLDER}/{given.name}"
-    instruction = problems.read_text(tree, f"{folder}/instruction.md", "the agent needs it").strip() or "unreadable"
+    instruction = read_instruction(tree, f"{folder}/instruction.md", problems, "the agent needs it") or "unreadable"
     separate = is_step_graded_separately(described, given)
     environment, has_image = read_step_tests_environment(described, given, tree, problems), has_own_image(given, tree)
     bundled = separate and not has_image and (environment.has_image if environment else task.has_tests_image)

@@ -414,3 +414,61 @@ def test_variables_of_the_environment_are_those_of_the_compose_file(tmp_path: Pa
     toml = '[environment.env]\nVERSION = "16"\nPASSWORD = "${SECRET:-known}"'
     task = load(tmp_path, toml, **{"environment/docker-compose.yaml": compose}).require_task()
     assert [(each.image, each.env) for each in task.services] == [("db:16", {"P": "known"})]
+
+
+def test_no_agent_is_told_of_a_canary(tmp_path: Path) -> None:
+    canary = "<!-- task-canary GUID 1 -->\n# CANARY 2\n\n"
+    task = load(tmp_path, "", **{"instruction.md": f"{canary}# Canary birds\nCount them.\n"})
+    assert task.require_task().instruction == "# Canary birds\nCount them."
+    text = f"{canary}Count.\n# canary\n"
+    steps = load(tmp_path / "s", '[[steps]]\nname = "one"', **{"steps/one/instruction.md": text}).require_task()
+    assert steps.steps[0].instruction == "Count.\n# canary"
+    (problem,) = load(tmp_path / "only", "", **{"instruction.md": canary}).problems
+    assert "instruction.md has only a canary" in str(problem)
+
+
+def test_loose_files_of_the_environment_are_put_into_the_named_image(tmp_path: Path) -> None:
+    toml = '[environment]\ndocker_image = "made:1"\nworkdir = "/srv"\n'
+    folder = tmp_path / "a"
+    load(tmp_path, toml, **{"environment/data/x.csv": "1,2", "environment/setup.sh": "exit 1"})
+    (folder / "environment/Dockerfile").unlink()
+    task = load_task_folder(HARBOR, folder).require_task()
+    assert task.build is not None
+    assert task.build.files == {
+        "Dockerfile": b'FROM made:1\nWORKDIR /srv\nCOPY ["environment/", "./"]\n',
+        "environment/data/x.csv": b"1,2",
+        "environment/setup.sh": b"exit 1",
+    }
+    assert (task.files, task.setup, task.workdir) == ({}, "", "/srv")
+    assert load_task_folder(HARBOR, write_task_folder(HARBOR, task, tmp_path / "again")).require_task() == task
+
+
+def test_a_compose_file_that_names_the_image_still_builds_the_dockerfile(tmp_path: Path) -> None:
+    compose = {"environment__docker-compose.yaml": "services:\n  main:\n    image: mine:1\n"}
+    task = load(tmp_path, "", **compose).require_task()
+    assert task.build is not None
+    assert task.build.files["Dockerfile"].startswith(b"FROM debian")
+
+
+def test_a_file_of_what_is_left_out_is_named(tmp_path: Path) -> None:
+    (problem,) = load(tmp_path, "", **{"tests/d/.harborignore": "# a\nsecret.txt\n"}).problems
+    assert "tests/d/.harborignore" in str(problem)
+    load(tmp_path / "b", "", **{"tests/.harborignore": "# a\n\n", "environment/.harborignore": "x"}).require_task()
+
+
+def test_a_key_of_a_service_without_a_value_is_unset(tmp_path: Path) -> None:
+    compose = {"environment__docker-compose.yaml": "services:\n  main:\n    environment:\n    volumes:\n    user:\n"}
+    assert load(tmp_path, "", **compose).require_task().env == {}
+
+
+@pytest.mark.parametrize(
+    ("key", "what"),
+    [
+        ("healthcheck: {test: [curl, localhost]}", "a list begins with NONE, CMD or CMD-SHELL, not with 'curl'"),
+        ("env_file: 5", "services.main: env_file"),
+    ],
+)
+def test_a_value_that_compose_refuses_is_named(tmp_path: Path, key: str, what: str) -> None:
+    compose = {"environment__docker-compose.yaml": f"services:\n  main:\n    {key}\n"}
+    (problem,) = load(tmp_path, "", **compose).problems
+    assert what in str(problem)
