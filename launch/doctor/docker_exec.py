@@ -15,7 +15,7 @@ from launch.doctor.requirements import HostRequirements
 from protocol.errors import UserError
 from sandbox.docker import owner
 from sandbox.docker.container_spec import ContainerSpec
-from sandbox.docker.daemon import has_image
+from sandbox.docker.daemon import engine_answers, has_image
 from sandbox.docker.engine import DockerEngine
 from sandbox.docker.execution import leaves_container
 from sandbox.docker.labels import OWNER_LABEL
@@ -37,7 +37,9 @@ def read_exec_facts(requirements: HostRequirements) -> ExecFacts:
     """Try it; an engine that cannot is the subject of other checks."""
     try:
         host = current_host(HostSettings.from_environment())
-        if not requirements.docker or host.engine_owner or not has_image(host.docker_url, host.base_image):
+        if not requirements.docker or host.engine_owner or not engine_answers(host.docker_url):
+            return ExecFacts()
+        if not has_image(host.docker_url, host.base_image):
             return ExecFacts()
         return ExecFacts(host.docker_url, asyncio.run(_try(host)))
     except (DockerEngineError, OSError, UserError):
