@@ -1,4 +1,5 @@
-"""Reads a folder as the build context that a Docker client would send: ``.dockerignore`` applied, modes kept.
+"""Reads a folder as the build context that a Docker client would send: ``.dockerignore`` applied (or the
+Dockerfile's own, ``Dockerfile.dockerignore``), modes kept.
 
 Files of the harness (tests, solution, task files) are left out unless a COPY of the Dockerfile names them, so that
 ``COPY . /app`` does not reveal an answer. Pure except for :func:`load_build_context`.
@@ -62,7 +63,8 @@ def read_build_context(
     named = tuple(copied_sources(parsed))
     if folder == ".":
         inside = without_private(inside, parsed, private)
-    kept = _not_ignored(inside, {name, _IGNORE}, problems)
+    own_rules = f"{name}{_IGNORE}"
+    kept = _not_ignored(inside, own_rules if own_rules in inside.files else _IGNORE, {name, _IGNORE}, problems)
     for link in sorted(kept.irregular):
         problems.add(
             f"{posixpath.normpath(posixpath.join(folder, link))} is not a regular file",
@@ -103,14 +105,14 @@ def _found(source: str, tree: FileTree) -> bool:
     return source == "." or any(copies_path(source, path) for path in (*tree.files, *tree.irregular))
 
 
-def _not_ignored(tree: FileTree, always: set[str], problems: TaskProblems) -> FileTree:
-    """Leave out what ``.dockerignore`` says, except for the paths in ``always``."""
+def _not_ignored(tree: FileTree, rules_file: str, always: set[str], problems: TaskProblems) -> FileTree:
+    """Leave out what ``rules_file`` says, except for the paths in ``always``."""
     rules: list[IgnoreRule] = []
-    for line in problems.read_text(tree, _IGNORE).split("\n"):
+    for line in problems.read_text(tree, rules_file).split("\n"):
         try:
             rules += [rule] if (rule := parse_ignore_rule(line)) else []
         except ValueError as error:
-            problems.add(f"{_IGNORE}: {line.strip()[:_SHOWN]!r} is not a pattern", str(error))
+            problems.add(f"{rules_file}: {line.strip()[:_SHOWN]!r} is not a pattern", str(error))
 
     def kept(path: str) -> bool:
         if path in always:

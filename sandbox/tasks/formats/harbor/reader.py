@@ -145,7 +145,7 @@ def _read_environment(
     image, plan = environment.docker_image or composed.image, None if environment.docker_image else composed.build
     if plan is None and not environment.docker_image and "Dockerfile" in folder.files:
         image, plan = "", BuildPlan()
-    return composed, read_environment(folder, plan, image, (COMPOSE_FILE,), problems, folders=composed.folders)
+    return composed, read_environment(folder, plan, image, (), problems, folders=composed.folders)
 
 
 def _files_beside(script: str, tree: FileTree, folder: str, problems: TaskProblems) -> dict[str, bytes]:

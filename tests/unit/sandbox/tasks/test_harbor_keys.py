@@ -472,3 +472,17 @@ def test_a_value_that_compose_refuses_is_named(tmp_path: Path, key: str, what: s
     compose = {"environment__docker-compose.yaml": f"services:\n  main:\n    {key}\n"}
     (problem,) = load(tmp_path, "", **compose).problems
     assert what in str(problem)
+
+
+def test_a_dockerfile_that_copies_all_of_its_folder_copies_the_compose_file_too(tmp_path: Path) -> None:
+    files = {"environment/docker-compose.yaml": "services:\n  main:\n    user: '0'\n"}
+    task = load(tmp_path, "", **{"environment/Dockerfile": "FROM debian\nCOPY . /app/\n"}, **files).require_task()
+    assert task.build is not None
+    assert "docker-compose.yaml" in task.build.files
+
+
+def test_a_dockerfile_s_own_rules_of_what_is_ignored_come_first(tmp_path: Path) -> None:
+    files = {"Dockerfile.dockerignore": "b\n", ".dockerignore": "a\n", "a": "", "b": ""}
+    task = load(tmp_path, "", **{f"environment/{path}": text for path, text in files.items()}).require_task()
+    assert task.build is not None
+    assert {"a", "b"} & task.build.files.keys() == {"a"}
