@@ -35,6 +35,8 @@ class TaskSource:
         if not folder.is_relative_to(self._dataset) or folder == self._dataset:
             raise TaskRefused(f"task_path {path[:200]!r} is outside the server's data set")
         try:
+            if not folder.is_dir():
+                raise TaskRefused(f"task_path {path[:200]!r} is no folder of the server's data set")
             task = load_any_task_folder(folder).require_task()
         except OSError as error:
             if error.errno != errno.ENAMETOOLONG:

@@ -65,9 +65,11 @@ _VARIABLES = {
 }
 _DESCRIPTIVE = frozenset((
     "author_name", "author_email", "difficulty", "tags", "disable_asciinema", "estimated_duration_sec",
-    "expert_time_estimate_min", "junior_time_estimate_min", "run_tests_in_same_shell",
+    "expert_time_estimate_min", "junior_time_estimate_min",
 ))  # fmt: skip
-"""Terminal-Bench's other keys; the last one is warned about where it is set."""
+"""Terminal-Bench's other keys."""
+_SAME_SHELL = "run_tests_in_same_shell"
+"""Key of :attr:`Task.metadata` where it is set, which is warned about."""
 _WRITTEN_IF_UNSAID: dict[str, object] = {"difficulty": "unknown"}
 """Key that Terminal-Bench requires and that carries no information."""
 
@@ -93,6 +95,7 @@ class _TaskYaml(BaseModel):
     max_agent_timeout_sec: Positive = 360.0
     max_test_timeout_sec: Positive = 60.0
     parser_name: ResultsFormat = ResultsFormat.PYTEST
+    run_tests_in_same_shell: bool = False
 
     def text(self) -> str:
         """Return what the agent is told."""
@@ -111,7 +114,8 @@ def _read(name: str, tree: FileTree, problems: TaskProblems) -> Task:
     if unknown := sorted((described.model_extra or {}).keys() - _DESCRIPTIVE):
         problems.remark(f"task.yaml has keys that Terminal-Bench does not know either: {', '.join(unknown)}")
     instruction = described.text()
-    in_agents_shell = bool((described.model_extra or {}).get("run_tests_in_same_shell"))
+    in_agents_shell = described.run_tests_in_same_shell
+    kept = (described.model_extra or {}) | ({_SAME_SHELL: True} if in_agents_shell else {})
     may_have_user = bool(start.build or start.image or composed.user)
     return Task(
         id=name,
@@ -133,9 +137,7 @@ def _read(name: str, tree: FileTree, problems: TaskProblems) -> Task:
         agent_user=composed.user,
         container_user=composed.user,
         tests_user="root" if may_have_user and not in_agents_shell else composed.user,
-        metadata=to_metadata(
-            {k: v for k, v in (described.model_extra or {}).items() if _WRITTEN_IF_UNSAID.get(k) != v}
-        ),
+        metadata=to_metadata({k: v for k, v in kept.items() if _WRITTEN_IF_UNSAID.get(k) != v}),
         workdir=composed.workdir or start.workdir,
         agent_timeout_s=described.max_agent_timeout_sec,
         test_timeout_s=described.max_test_timeout_sec,
@@ -198,7 +200,9 @@ def _write(task: Task) -> dict[str, TreeFile]:
         client["network_mode"] = "none"
     client |= limits_section(task.memory_mb, task.cpus) | memory_folders_section(task)
     files |= write_compose(CLIENT, client, task.services)
-    described = {k: v for k, v in from_metadata(task.metadata).items() if k not in _TaskYaml.model_fields}
+    described = {
+        k: v for k, v in from_metadata(task.metadata).items() if k not in _TaskYaml.model_fields or k == _SAME_SHELL
+    }
     described = {"instruction": task.instruction} | described
     described |= {key: value for key, value in _WRITTEN_IF_UNSAID.items() if key not in described}
     described |= {

@@ -14,6 +14,7 @@ from sandbox.tasks.container_files.build_context import BuildPlan
 from sandbox.tasks.container_files.compose import read_compose_file
 from sandbox.tasks.container_files.compose_services import ComposeFacts
 from sandbox.tasks.container_files.compose_volumes import HARNESS_FOLDER
+from sandbox.tasks.container_files.dockerfile import copied_sources, copies_path, parse_instructions
 from sandbox.tasks.expected_tests import find_expected_tests
 from sandbox.tasks.field_encoding import to_metadata
 from sandbox.tasks.file_tree import FileTree
@@ -145,7 +146,14 @@ def _read_environment(
     image, plan = environment.docker_image or composed.image, None if environment.docker_image else composed.build
     if plan is None and not environment.docker_image and "Dockerfile" in folder.files:
         image, plan = "", BuildPlan()
-    return composed, read_environment(folder, plan, image, (), problems, folders=composed.folders)
+    return composed, read_environment(folder, plan, image, _unseen(folder, plan), problems, folders=composed.folders)
+
+
+def _unseen(folder: FileTree, plan: BuildPlan | None) -> tuple[str, ...]:
+    """Return the compose file, unless the Dockerfile copies it: it would make equal contexts differ."""
+    file = folder.files.get(plan.dockerfile) if plan else None
+    sources = copied_sources(parse_instructions(file.data.decode(errors="replace"))) if file else ()
+    return () if any(each == "." or copies_path(each, COMPOSE_FILE) for each in sources) else (COMPOSE_FILE,)
 
 
 def _files_beside(script: str, tree: FileTree, folder: str, problems: TaskProblems) -> dict[str, bytes]:

@@ -372,6 +372,7 @@ async def test_a_task_path_stays_in_the_data_set(provider: FakeProvider, dataset
         _, allocated = await call(http, "/allocate", task_key="t1")
         status, reply = await call(http, "/reset", lease_id=allocated["lease_id"], task_meta={"task_path": path})
         assert (status, reply["code"]) == (422, "TASK_REFUSED")
+        assert "is missing" not in reply["error"], "a client's path says nothing about a task's files"
 
 
 async def test_a_link_out_of_the_data_set_is_not_followed(provider: FakeProvider, dataset: Path, tmp_path: Path):

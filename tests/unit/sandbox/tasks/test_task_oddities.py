@@ -328,3 +328,12 @@ def test_an_image_of_another_machine_is_warned_of(tmp_path: Path) -> None:
     )
     (loaded,) = load_tasks(folder(tmp_path / "t", TB | {"Dockerfile": dockerfile}).parent).tasks
     assert [each for each in find_task_warnings(loaded) if each.startswith("its Dockerfile is for s390x")]
+
+
+@pytest.mark.parametrize(("value", "is_set"), [("true", True), ("'yes'", True), ("'false'", False), ("false", False)])
+def test_tests_that_want_the_agents_shell_are_warned_of_however_it_is_written(
+    tmp_path: Path, value: str, *, is_set: bool
+):
+    files = TB | {"task.yaml": f"instruction: x\nrun_tests_in_same_shell: {value}\n"}
+    (task,) = load_tasks(folder(tmp_path / "t", files)).tasks
+    assert ("its tests require the agent's own shell, but get a fresh one" in find_task_warnings(task)) is is_set
