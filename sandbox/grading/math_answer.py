@@ -28,13 +28,16 @@ _BETWEEN_BOXES = re.compile(f"{_MARKUP}(?:,{_MARKUP})?{_AND}{_MARKUP}")
 _NO_LIMITS = r"(?!.*\b(?:and|or|not|more|less|fewer|least|most|than)\b)"
 _SQUARED = r"\s*(?:\^\s*\{?\d\}?)?$"
 _UNIT = re.compile(
-    rf"(?<=[\d}}])\s*\\(?:text(?:bf|it|rm|normal)?|mathrm|mbox)\s*\{{(?P<set>{_NO_LIMITS}[^{{}}\d]*)\}}{_SQUARED}"
+    r"(?:(?<=[\d})])|(?<=\\pi))\s*\\(?:text(?:bf|it|rm|normal)?|mathrm|mbox)"
+    rf"\s*\{{(?P<set>{_NO_LIMITS}[^{{}}\d]*)\}}{_SQUARED}"
     rf"|(?<=\d)\s+(?P<plain>{_NO_LIMITS}(?:[ckm]?m|k?g|ft|lb|hr|[a-z]*[aeiou][a-z]+(?:/[a-z]+)?)){_SQUARED}"
     r"|(?<=\d)\s*(?P<sign>\\?%)$"
 )
 _PERCENT = {"%", "percent", "percentage", "pct"}
 _SET_BUILDER = re.compile(r"\\\{[^}]*(?::|\\mid|\||\\vert)")
 _WORDS = re.compile(r"[^\W\d_]{2,}(?:[\s-]+[^\W\d_]+)*")
+_PRODUCT = re.compile(r"\\(?:cdot|times)(?![A-Za-z])|\*")
+"""Shows that letters are factors, and no word."""
 _NUMBER = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)")
 _NUMERAL = re.compile(r"(\d[\dA-Fa-f]*)_\{?(\w+)\}?")
 """A number with its base."""
@@ -117,7 +120,7 @@ def _same_texts(one: str, other: str) -> bool:
         return False
     if _SPACE.sub("", one) == _SPACE.sub("", other):
         return True
-    if _WORDS.fullmatch(one) or _WORDS.fullmatch(other):
+    if (_WORDS.fullmatch(one) or _WORDS.fullmatch(other)) and not _PRODUCT.search(one + other):
         return _SPACE.sub("", one).casefold() == _SPACE.sub("", other).casefold()
     if _NUMERAL.fullmatch(one) or _NUMERAL.fullmatch(other):
         return _NUMERAL.sub(r"\1_\2", one) == _NUMERAL.sub(r"\1_\2", other)

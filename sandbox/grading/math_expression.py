@@ -82,7 +82,7 @@ def _is_number(expression: Basic) -> bool:
 
 def _numbers_equal(one: Basic, other: Basic) -> bool:
     one, other = real_root(one.doit()), real_root(other.doit())
-    if one.is_Rational and other.is_Rational:
+    if (one.is_Rational and other.is_Rational) or one in {oo, -oo}:
         return one == other
     if one.has(nan, zoo, oo) or other.has(nan, zoo, oo):
         return False

@@ -38,6 +38,7 @@ _SAME: dict[str, list[tuple[str, str]]] = {
         (r"12\,345", "12345"),
         ("10 000", "10000"),
         ("3e8", r"3\times10^8"),
+        (r"\infty", r"+\infty"),
     ],
     "units": [
         ("5", r"5\text{ cm}"),
@@ -49,6 +50,8 @@ _SAME: dict[str, list[tuple[str, str]]] = {
         ("16", "16 ft"),
         ("20", r"20 \,\mathrm{m/s}"),
         ("3", "3 apples"),
+        (r"16\pi", r"16\pi\text{ cm}^2"),
+        (r"4+2\sqrt{3}", r"(4+2\sqrt{3})\text{ m}"),
     ],
     "degrees": [
         (r"90^\circ", "90"),
@@ -110,6 +113,7 @@ _SAME: dict[str, list[tuple[str, str]]] = {
         ("x^2+2x+1", "(x+1)^2"),
         ("(x-2)(x+3)", r"x^2 + x - 6"),
         ("ab", "b a"),
+        ("xy", r"y \cdot x"),
         (r"\sum_{k=1}^{3} k", "6"),
     ],
     "equations": [
@@ -208,11 +212,14 @@ _DIFFERENT: dict[str, list[tuple[str, str]]] = {
         ("0.0000001", "0"),
         ("1000000", "1000001"),
         (r"10^{30}", r"10^{30}+1"),
+        (r"\infty", r"-\infty"),
+        (r"\infty", r"\frac{1}{0}"),
     ],
     "units": [
         ("5", r"6\text{ cm}"),
         ("5", r"50\text{ cm}"),
         (r"5\text{ cm}", r"5\text{ km}"),
+        (r"16\pi\text{ cm}", r"16\pi\text{ m}"),
         ("12", "2"),
         ("3", "3 or more"),
     ],

@@ -1,7 +1,8 @@
 """Attempts at tasks of the web as LIVEWEB's samples, which ``longshore sft --data`` reads.  Pure.
 
 ``{"task_id", "score", "trajectory": [{"observation", "action"}]}``: an action is the object that the agent wrote, or
-the whole reply if it says more than that.  The system's message is left out, as the format has no place for it.
+the whole reply if it says more than that.  The score is the share of right answers, whatever a recipe's reward adds to
+it.  The system's message is left out, as the format has no place for it.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def build_liveweb_sample(
             observed.append(message["content"])
     if not steps:
         return NoSample("no reply has a text")
-    return {"task_id": row_task_id(task), "score": record.verdict.reward, "trajectory": steps}
+    return {"task_id": row_task_id(task), "score": record.verdict.pass_ratio, "trajectory": steps}
 
 
 def _action(reply: str) -> JsonValue:
