@@ -154,8 +154,9 @@ def _row_format(row: JsonRow) -> TaskFormat | None:
 
 
 def _missing_keys(row: JsonRow) -> str:
-    """Say what a row lacks of the formats that it is most like, and how to name a format."""
+    """Say what a row lacks of the formats that it is most like, and the command that reads it as a named one."""
     alike = {form: len((names | _USUAL_KEYS.get(form, set())) & set(row)) for form, names in _KEYS.items()}
     nearest = [form for form, count in alike.items() if count and count == max(alike.values())]
     lacking = [f"as {form} it lacks {', '.join(sorted(_KEYS[form] - set(row)))}" for form in nearest]
-    return f"{'; '.join([*lacking, 'set --format'])}: {', '.join(ROW_FORMATS)}"
+    hint = f"longshore tasks validate FILE --format NAME reads it as one of {', '.join(ROW_FORMATS)}"
+    return "; ".join([*lacking, hint])

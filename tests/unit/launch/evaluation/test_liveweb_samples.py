@@ -43,6 +43,13 @@ def test_a_sample_is_trained_on_as_the_attempt_was_written(tmp_path: Path):
     assert (read.score, read.trained_messages) == (1.0, {1, 3})
 
 
+def test_the_score_is_the_share_of_right_answers_whatever_the_reward_adds():
+    verdict = AttemptVerdict(False, 0.29, 0.5, EpisodeStatus.COMPLETED, {"process": 0.04}, ())
+    sample = build_liveweb_sample(TASK, AttemptRecord(TASK.id, 0, "", 1.0, verdict), {"messages": MESSAGES})
+    assert isinstance(sample, dict)
+    assert sample["score"] == 0.5
+
+
 def test_only_attempts_in_a_browser_with_a_verdict_are_samples():
     conversation: dict[str, Any] = {"messages": MESSAGES}
     assert build_liveweb_sample(Task("a", "b"), RECORD, conversation) is None
