@@ -187,7 +187,10 @@ def test_rows_that_cannot_be_used_are_named_and_the_others_are_trained(tmp_path:
         of_data(tmp_path / "run", "dataset", rows)
     for row, says in (
         ('{"task_id": 5, "problem_statement": "x", "bug_types": []}', "as swe_bug it lacks bug, original, source"),
-        ('{"task_id": 5, "source": {}, "bug": {}}', "as swe_bug it lacks original; longshore tasks validate FILE --format NAME"),
+        (
+            '{"task_id": 5, "source": {}, "bug": {}}',
+            "as swe_bug it lacks original; longshore tasks validate FILE --format NAME",
+        ),
         ('{"task_id": 5, "problem', r"is not readable JSON \(.*column"),
     ):
         rows.write_text(f"\n{row}\n")
