@@ -187,9 +187,11 @@ Prompt = str | list[PromptMessage]
 
 
 def join_user_messages(prompt: Prompt, problems: TaskProblems) -> str:
-    """Return a text as it is, or the user's messages of a chat, joined."""
+    """Return a text as it is, or the user's messages of a chat, joined; that there are others is remarked on."""
     if isinstance(prompt, str):
         return prompt
+    if others := sorted({each.role for each in prompt} - {"user"}):
+        problems.remark(f"the prompt's messages of the role {', '.join(others)} are not used: no agent is told of them")
     found = [each.content for each in prompt if each.role == "user"]
     if not found:
         problems.add("the prompt has no user message", "it would be the agent's instruction")

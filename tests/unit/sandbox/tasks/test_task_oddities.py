@@ -337,3 +337,11 @@ def test_tests_that_want_the_agents_shell_are_warned_of_however_it_is_written(
     files = TB | {"task.yaml": f"instruction: x\nrun_tests_in_same_shell: {value}\n"}
     (task,) = load_tasks(folder(tmp_path / "t", files)).tasks
     assert ("its tests require the agent's own shell, but get a fresh one" in find_task_warnings(task)) is is_set
+
+
+def test_a_system_message_that_no_agent_is_told_of_is_remarked_on(tmp_path: Path):
+    folder(tmp_path / "t", HARBOR)
+    messages = [{"role": "system", "content": "Answer in French."}, {"role": "user", "content": "Do it."}]
+    (tmp_path / "m.jsonl").write_text(json.dumps({"prompt": messages, "metadata": {"instance_id": "t"}}))
+    (remark,) = load_tasks(tmp_path / "m.jsonl").remarks
+    assert "messages of the role system are not used" in remark.what
