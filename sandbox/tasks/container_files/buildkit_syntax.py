@@ -55,6 +55,8 @@ _NO_FILE_TO_PODMAN = re.compile(r"\s*\[.*|null|https?://.*|.*\.in", re.DOTALL)
 """Names of a Dockerfile that Podman reads as a list of names, an address, or a text that cpp is to rewrite."""
 _HAS_ADD = re.compile(r"\bADD\b", re.IGNORECASE)
 _CHECKSUM = re.compile(r"sha256:[0-9a-f]{64}")
+_MOST_INHERITED = 100_000
+"""Maximum number of variables that the stages of a file inherit, all of them together."""
 _SHOWN = 100
 """Maximum characters of an instruction that are shown where its value is too long."""
 _WORDS = TypeAdapter(list[str])
@@ -149,6 +151,7 @@ class _Rewriter:
         platform = {"PLATFORM": f"linux/{architecture}", "OS": "linux", "ARCH": architecture, "VARIANT": ""}
         self._platform = {f"{side}{name}": value for side in ("BUILD", "TARGET") for name, value in platform.items()}
         self._stages: dict[str, _Stage] = {}
+        self._inherited = 0
         self._before_first = self._now = _Stage(args=dict(self._platform), variables=dict(self._platform))
         self.added = AddedFiles(build.files, fetched)
         self._has_archive = cache(lambda: find_archive(build.files.values()))
@@ -205,6 +208,9 @@ class _Rewriter:
         flags, rest = _flags(arguments)
         words = rest.split()
         before = self._stages.get(words[0].lower() if words else "", _Stage())
+        self._inherited += len(before.env)
+        if self._inherited > _MOST_INHERITED:
+            raise UnsupportedSyntaxError(f"FROM {rest}", f"its stages inherit more than {_MOST_INHERITED} variables")
         known = {key: value for key, value in before.env.items() if value is not None}
         self._now = _Stage(before.shell, before.user, dict(before.env), variables=known)
         self._stages[words[2].lower() if len(words) > 2 else str(len(self._stages))] = self._now

@@ -7,6 +7,7 @@ The harness copies those itself, so such a task needs no build.
 from __future__ import annotations
 
 import fnmatch
+import itertools
 import posixpath
 import re
 import shlex
@@ -165,10 +166,15 @@ def write_plain_dockerfile(wanted: PlainDockerfile) -> str:
 
 @dataclass(slots=True)
 class _Stage:
-    workdir: str = ""
+    base: _Stage | None = None
+    """Stage from which it inherits; None for an image."""
+    instructions: list[DockerfileInstruction] = field(default_factory=list[DockerfileInstruction])
+
+
+class _ImageSettings(NamedTuple):
+    workdir: str
     """Empty if only the image will tell."""
-    variables: dict[str, str] = field(default_factory=dict[str, str])
-    env: dict[str, str] = field(default_factory=dict[str, str])
+    env: dict[str, str]
 
 
 def find_workdir(parsed: Sequence[DockerfileInstruction], args: Mapping[str, str], target: str = "") -> str:
@@ -183,30 +189,44 @@ def find_environment(
     return _image(parsed, args, target).env
 
 
-def _image(parsed: Sequence[DockerfileInstruction], args: Mapping[str, str], target: str) -> _Stage:
-    """Return the stage that becomes the image."""
-    stages: dict[str, _Stage] = {}
-    now = _Stage()
-    for name, rest in parsed:
-        if name == "FROM":
-            if target and stages.get(target.lower()) is now:
-                break
-            words = [word.lower() for word in rest.split() if not word.startswith("--")]
-            before = stages.get(words[0] if words else "", _Stage())
-            now = _Stage(before.workdir, dict(before.variables), dict(before.env))
-            stages[words[2] if len(words) > 2 else f"stage {len(stages)}"] = now
-        elif name == "ARG":
-            now.variables.update({key: args.get(key, value or "") for key, value in parse_arguments(rest).items()})
+def _image(parsed: Sequence[DockerfileInstruction], args: Mapping[str, str], target: str) -> _ImageSettings:
+    """Return what the image's stage and those from which it inherits set, in their order."""
+    lineage: list[_Stage] = []
+    stage = _find_stage(parsed, target)
+    while stage is not None:
+        lineage.append(stage)
+        stage = stage.base
+    workdir, variables, env = "", dict[str, str](), dict[str, str]()
+    for name, rest in itertools.chain.from_iterable(stage.instructions for stage in reversed(lineage)):
+        if name == "ARG":
+            variables.update({key: args.get(key, value or "") for key, value in parse_arguments(rest).items()})
         elif name == "ENV":
-            now.variables.update(parse_environment(rest))
-            now.env.update(parse_environment(rest))
+            values = parse_environment(rest)
+            variables.update(values)
+            env.update(values)
         elif name == "WORKDIR":
             try:
-                path = expand_known(rest.strip("\"'"), ChainMap(now.env, now.variables))
+                path = expand_known(rest.strip("\"'"), ChainMap(env, variables))
             except LongValueError:
                 path = None
-            whole = posixpath.join(now.workdir, path or "")
-            now.workdir = posixpath.normpath(whole) if path and whole.startswith("/") else ""
+            whole = posixpath.join(workdir, path or "")
+            workdir = posixpath.normpath(whole) if path and whole.startswith("/") else ""
+    return _ImageSettings(workdir, env)
+
+
+def _find_stage(parsed: Sequence[DockerfileInstruction], target: str) -> _Stage:
+    """Return the stage that becomes the image: the first one with the name ``target``, or else the last one."""
+    stages: dict[str, _Stage] = {}
+    now = _Stage()
+    for each in parsed:
+        if each.name == "FROM":
+            if target and stages.get(target.lower()) is now:
+                break
+            words = [word.lower() for word in each.arguments.split() if not word.startswith("--")]
+            now = _Stage(stages.get(words[0] if words else ""))
+            stages[words[2] if len(words) > 2 else f"stage {len(stages)}"] = now
+        else:
+            now.instructions.append(each)
     return now
 
 

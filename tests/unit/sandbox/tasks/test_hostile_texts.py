@@ -119,6 +119,23 @@ def test_a_long_dockerfile_is_read_in_time(text: str):
     find_environment(parse_instructions(text), {})
 
 
+@pytest.mark.parametrize("base", ["s0", "s{}"], ids=["of-one", "of-the-last"])
+def test_thousands_of_stages_that_inherit_variables_are_refused(base: str):
+    """Each would have a copy of them: tens of gigabytes for a file of a megabyte."""
+    variables = "".join(f"ENV a{number}=1\n" for number in range(10_000))
+    stages = "".join(f"FROM {base.format(number)} AS s{number + 1}\n" for number in range(20_000))
+    text = f"FROM a AS s0\n{variables}{stages}"
+    (problem,) = problems_of(TaskFormat.TERMINAL_BENCH, {**TERMINAL_BENCH, "Dockerfile": text})
+    assert "Dockerfile: FROM s" in problem
+    assert "its stages inherit more than 100000 variables" in problem
+    assert len(find_environment(parse_instructions(text), {})) == 10_000
+
+
+def test_a_stage_inherits_from_the_last_one_of_that_name_before_it():
+    text = "FROM a AS x\nENV a=1\nFROM b AS x\nENV b=1\nFROM x AS y\nENV c=1\nFROM b AS x\nENV d=1\nFROM y\n"
+    assert find_environment(parse_instructions(text), {}) == {"b": "1", "c": "1"}
+
+
 def test_variables_that_double_are_refused():
     text = "FROM a\nENV a=0123456789\n" + "ENV a=$a$a\n" * 60
     (problem,) = problems_of(TaskFormat.TERMINAL_BENCH, {**TERMINAL_BENCH, "Dockerfile": text})
