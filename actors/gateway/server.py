@@ -36,6 +36,8 @@ from sandbox.http.connections import OpenConnections
 _SECRET_BYTES = 32
 _TOOL_LISTS = 64
 """Number of cached tool lists."""
+_CACHED_BYTES = 256 << 10
+"""Maximum size of a tool list that is cached; those of agents' programs have up to about 100 KiB."""
 
 
 def _ignore_reply(turn: int, text: str, reply: GenerateReply) -> None:
@@ -150,4 +152,6 @@ class Gateway:
 
     def _chat_for(self, tools: Sequence[ChatTool]) -> ChatFormat:
         """Return the chat format with ``tools``.  Raises UserError if the model's template does not support tools."""
-        return self._chat_with(msgspec.json.encode([tool.schema for tool in tools]))
+        schemas = msgspec.json.encode([tool.schema for tool in tools])
+        chat_with = self._chat_with if len(schemas) <= _CACHED_BYTES else self._chat_with.__wrapped__
+        return chat_with(schemas)
