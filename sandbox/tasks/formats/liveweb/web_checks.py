@@ -15,6 +15,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterable, Mapping
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any, cast
 
@@ -97,15 +98,20 @@ def read_answers(workdir: Path) -> dict[str, object]:
 def has_state(check: Mapping[str, Any], secret: str) -> bool:
     """Return whether a site of ours answers the SQL of a check with its rows.
 
-    Raises OSError if it does not answer, ValueError for SQL that it does not take.
+    Raises OSError if it does not answer, breaks off or fails itself, ValueError for SQL that it does not take.
     """
     url, body = f"{check['url']}-/state", json.dumps({"sql": check["sql"]}).encode()
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with direct.open(urllib.request.Request(url, body, {"X-Secret": secret}), timeout=20) as response:  # noqa: S310  a site of ours
             return json.load(response)["rows"] == check["rows"]
+    except (HTTPException, ValueError) as error:
+        raise OSError(f"{url}: {error!r}") from error
     except urllib.error.HTTPError as error:
-        raise ValueError(f"{url}: {error.code} {error.read(300).decode(errors='replace')}") from error
+        with error:
+            if error.code >= 500:
+                raise
+            raise ValueError(f"{url}: {error.code} {error.read(300).decode(errors='replace')}") from error
 
 
 def main() -> None:

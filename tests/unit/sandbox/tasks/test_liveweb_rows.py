@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -14,7 +15,7 @@ from sandbox.tasks.dataset_catalog import BUILT_IN_CATALOG, load_labelled_datase
 from sandbox.tasks.formats.liveweb.generator import WEB_FAMILIES, generate_web_tasks, make_web_row
 from sandbox.tasks.formats.liveweb.rows import FORMAT
 from sandbox.tasks.formats.liveweb.web_actions import ACTION_TYPES, stop_answer
-from sandbox.tasks.formats.liveweb.web_checks import is_right, main, read_answers
+from sandbox.tasks.formats.liveweb.web_checks import SILENT_SITE_EXIT, is_right, main, read_answers
 from sandbox.tasks.formats.registry import load_tasks
 from sandbox.tasks.formats.rows import encode_row, read_row
 from sandbox.tasks.problems import TaskProblems
@@ -158,6 +159,50 @@ def test_a_task_with_an_answer_and_a_state_is_all_or_nothing(
         server.shutdown()
     word = "PASSED" if (answer, editor) == ("1040", "ann") else "FAILED"
     assert capsys.readouterr().out.endswith(f"short test summary info\n{word} answer\n{word} state\n")
+
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: "
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        b"",
+        b"HTTP/1.1 200",
+        b"not HTTP\r\n\r\n",
+        OK + b'20\r\n\r\n{"rows": [["a',
+        OK + b'12\r\n\r\n{"rows": [["a',
+        OK + b'11\r\n\r\n{"rows": "\xc3',
+        OK + b"0\r\n\r\n",
+        b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n",
+        b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 99\r\n\r\n...",
+    ],
+)
+def test_a_site_that_breaks_off_or_fails_is_no_grade(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], reply: bytes
+):
+    def answer_once(server: socket.socket) -> None:
+        connection, _ = server.accept()
+        with connection:
+            connection.recv(1 << 16)
+            connection.sendall(reply)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        answering = Thread(target=answer_once, args=(server,))
+        answering.start()
+        check: dict[str, Any] = {
+            "url": f"http://127.0.0.1:{server.getsockname()[1]}/",
+            "sql": "SELECT 1",
+            "rows": [[1]],
+        }
+        specification: dict[str, Any] = {"answers": {}, "state": [check], "secret": "s", "workdir": str(tmp_path)}
+        (tmp_path / "web_task.json").write_text(json.dumps(specification))
+        monkeypatch.setenv("TEST_DIR", str(tmp_path))
+        with pytest.raises(SystemExit) as ended:
+            main()
+        answering.join()
+    assert ended.value.code == SILENT_SITE_EXIT
+    assert capsys.readouterr().out.startswith("a site does not answer: ")
 
 
 def test_rows_of_the_web_are_known_by_their_keys(tmp_path: Path):
