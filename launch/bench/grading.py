@@ -29,7 +29,8 @@ from sandbox.pool.settings import PoolSettings
 from sandbox.session.sandbox_session import SandboxSession
 from sandbox.stress.concurrency import for_each
 from sandbox.stress.report import percentile
-from sandbox.tasks.task import GradingLevel, Task
+from sandbox.tasks.task import Task
+from sandbox.tasks.task_grading import GradingLevel
 
 _CORES = os.cpu_count() or 1
 _ANSWER, _ANSWER_S = "echo 42 > answer.txt", 60.0

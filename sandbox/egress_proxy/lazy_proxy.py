@@ -17,7 +17,7 @@ from sandbox.egress_proxy.proxy import EgressProxy, EgressProxyStatistics
 from sandbox.egress_proxy.rules import find_refused_hosts
 from sandbox.egress_proxy.settings import EgressProxySettings
 from sandbox.errors import TaskFault
-from sandbox.tasks.task import TaskNetwork
+from sandbox.tasks.task_network import TaskNetwork
 
 
 class LazyEgressProxy:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from sandbox.ip_addresses import AddressKind, classify_address, parse_ip_address
 from sandbox.tasks.allowed_hosts import allowed_ports, classify_host, split_authority
-from sandbox.tasks.task import NetworkMode, TaskNetwork
+from sandbox.tasks.task_network import NetworkMode, TaskNetwork
 
 
 @dataclass(frozen=True, slots=True)

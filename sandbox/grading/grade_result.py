@@ -9,7 +9,7 @@ from sandbox.grading.canaries import CanaryVerdict
 from sandbox.grading.isolation.decision import Isolation
 from sandbox.grading.results.verdict import REWARD_TEST, GradedTest, total_reward, weighted_score
 from sandbox.grading.suspicions import Suspicion
-from sandbox.tasks.task import GradingLevel
+from sandbox.tasks.task_grading import GradingLevel
 
 STEP_SEPARATOR = ": "
 """Stands between the name of a step and that of its test."""

@@ -62,7 +62,9 @@ from sandbox.session.files import FileTooLarge, read_file, replace_path, write_f
 from sandbox.session.init_connection.init_requests import FileFlag
 from sandbox.session.sandbox_session import SandboxSession
 from sandbox.tasks.formats.liveweb.web_checks import SILENT_SITE_EXIT
-from sandbox.tasks.task import GradingLevel, NetworkMode, Task
+from sandbox.tasks.task import Task
+from sandbox.tasks.task_grading import GradingLevel
+from sandbox.tasks.task_network import NetworkMode
 from sandbox.toolchain.in_container.layout import CREATED_PATHS_FILE, FACTS_FILE
 
 _PYTEST_DIR = f"{TEMPORARY_DIR}/pytest-of-root/"

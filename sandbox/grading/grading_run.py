@@ -12,7 +12,8 @@ from sandbox.grading.results.report_files import MAX_REPORT_BYTES, read_report
 from sandbox.grading.results.verdict import GradingReport, GradingVerdict, find_contradiction, judge_reports
 from sandbox.grading.suspicions import find_suspicions
 from sandbox.session.files import FileTooLarge
-from sandbox.tasks.task import GradingLevel, ResultsFormat, Task
+from sandbox.tasks.task import Task
+from sandbox.tasks.task_grading import GradingLevel, ResultsFormat
 
 
 @dataclass(slots=True)

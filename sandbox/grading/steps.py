@@ -1,8 +1,8 @@
 """Grades a task of several steps, as Harbor does: each step beside what the agent leaves for the next one. Pure.
 
 After each step that asks for a reward and does not get it, none follows. The rewards of a task are, by name, the means
-over the steps that were played, or those of the last one (:class:`~sandbox.tasks.task.StepsReward`). A step that cannot
-begin because of what the agent left has failed, and so has one whose tests prove nothing: both count as 0.
+over the steps that were played, or those of the last one (:class:`~sandbox.tasks.task_grading.StepsReward`). A step
+that cannot begin because of what the agent left has failed, and so has one whose tests prove nothing: both count as 0.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from sandbox.grading.canaries import CanaryVerdict
 from sandbox.grading.grade_result import STEP_SEPARATOR, GradeResult
 from sandbox.grading.isolation.decision import Isolation
 from sandbox.grading.results.verdict import REWARD_TEST, GradedTest, GradingOutcome
-from sandbox.tasks.task import GradingLevel, StepsReward, Task
+from sandbox.tasks.task import Task
+from sandbox.tasks.task_grading import GradingLevel, StepsReward
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,16 +21,9 @@ from sandbox.docker.network.private_networks import MAX_SERVICES
 from sandbox.images.image_names import is_reference
 from sandbox.tasks.allowed_hosts import split_authority
 from sandbox.tasks.file_tree import path_problem
-from sandbox.tasks.task import (
-    CollectCommand,
-    ImageBuild,
-    SharedFolder,
-    Task,
-    TaskHealthcheck,
-    TaskService,
-    TaskStep,
-    TestsEnvironment,
-)
+from sandbox.tasks.task import Task, TaskStep
+from sandbox.tasks.task_containers import ImageBuild, SharedFolder, TaskHealthcheck, TaskService, TestsEnvironment
+from sandbox.tasks.task_grading import CollectCommand
 
 _ID = re.compile(r"[A-Za-z0-9_.-]{1,200}")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

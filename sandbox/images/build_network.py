@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import NamedTuple, TypeAlias
 
 from sandbox.errors import ImageError
-from sandbox.tasks.task import NetworkMode
+from sandbox.tasks.task_network import NetworkMode
 
 MOST_ADDED_BYTES = 512 << 20
 """Most bytes that the URLs of one build's ADDs may have together: the process that builds holds them in memory."""

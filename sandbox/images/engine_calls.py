@@ -31,7 +31,7 @@ from sandbox.images.registry_credentials import NO_ACCESS, RegistryAccess
 from sandbox.images.registry_hosts import NamedRegistries
 from sandbox.tasks.container_files.add_sources import UnsupportedSyntaxError
 from sandbox.tasks.container_files.buildkit_syntax import ClassicBuild, to_classic
-from sandbox.tasks.task import ImageBuild
+from sandbox.tasks.task_containers import ImageBuild
 
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 """Names of images' architectures, by those that an engine calls its machine's."""

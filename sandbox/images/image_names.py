@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple, TypeAlias
 
-from sandbox.tasks.task import ImageBuild, Task, TaskService, TestsEnvironment
+from sandbox.tasks.task import Task
+from sandbox.tasks.task_containers import ImageBuild, TaskService, TestsEnvironment
 
 TaskWithImage: TypeAlias = Task | TaskService | TestsEnvironment
 """A task, its services and its tests can each have an image of their own."""

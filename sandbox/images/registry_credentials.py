@@ -20,7 +20,7 @@ from typing import NamedTuple, TypeAlias
 
 from pydantic import BaseModel, Field, ValidationError
 
-from sandbox.tasks.task import ImageBuild
+from sandbox.tasks.task_containers import ImageBuild
 
 DOCKER_HUB = "https://index.docker.io/v1/"
 """The name of Docker Hub in Docker's configuration."""

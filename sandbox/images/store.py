@@ -30,7 +30,9 @@ from sandbox.images.quota import used_bytes
 from sandbox.images.registry_credentials import RegistryCredentials, docker_config_file
 from sandbox.images.registry_hosts import NamedRegistries, RegistryGuard
 from sandbox.tasks.container_files.named_images import find_named_images
-from sandbox.tasks.task import ImageBuild, NetworkMode, Task
+from sandbox.tasks.task import Task
+from sandbox.tasks.task_containers import ImageBuild
+from sandbox.tasks.task_network import NetworkMode
 
 IMAGE_CONCURRENCY = 2
 """Maximum number of concurrent builds and pulls."""

@@ -28,7 +28,7 @@ from sandbox.docker.retry import BUSY_STATUSES, DockerEngineError, Json, call_wi
 from sandbox.egress_proxy.lazy_proxy import LazyEgressProxy
 from sandbox.images.build_network import BuildNetworkAccess, refuse_to_fetch
 from sandbox.session.init_connection.init_command import init_command
-from sandbox.tasks.task import NetworkMode, TaskNetwork
+from sandbox.tasks.task_network import NetworkMode, TaskNetwork
 
 NO_NETWORK = "none"
 SHARED_NETWORK = f"{private_networks.NETWORK_PREFIX}full"

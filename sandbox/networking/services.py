@@ -40,7 +40,7 @@ from sandbox.docker.retry import BUSY_STATUSES, DockerEngineError, Json, call_wi
 from sandbox.errors import SandboxLost, SandboxStartError, TaskFault
 from sandbox.images.store import ImageStore
 from sandbox.networking.networks import SandboxNetworks
-from sandbox.tasks.task import SharedFolder, TaskService
+from sandbox.tasks.task_containers import SharedFolder, TaskService
 
 SERVICE_LIMITS = ContainerLimits(pids=256)
 """Limits of each service, unless the task sets others."""

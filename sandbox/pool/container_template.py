@@ -19,7 +19,8 @@ from sandbox.pool.disk_bound import DiskBound
 from sandbox.pool.settings import PoolSettings
 from sandbox.pool.warm_sandboxes import ContainerKind
 from sandbox.session.users import names_root
-from sandbox.tasks.task import GradingLevel, Task
+from sandbox.tasks.task import Task
+from sandbox.tasks.task_grading import GradingLevel
 
 NO_SERVICES = ContainerNetwork()
 NO_CONFIG = ImageConfig()

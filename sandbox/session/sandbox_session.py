@@ -39,7 +39,8 @@ from sandbox.session.task_setup import begin_step, set_up_task
 from sandbox.session.terminal import PseudoTerminal
 from sandbox.session.user_lookup import look_up_users, switch_agent_user
 from sandbox.session.users import ContainerUser
-from sandbox.tasks.task import Task, TestsEnvironment
+from sandbox.tasks.task import Task
+from sandbox.tasks.task_containers import TestsEnvironment
 
 HELLO_TIMEOUT_S = 60.0
 CLOSE_TIMEOUT_S = 20.0

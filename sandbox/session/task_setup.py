@@ -11,7 +11,8 @@ from typing import Protocol
 
 from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxStartError, TaskFault
 from sandbox.session.shell import CommandResult, SandboxShell
-from sandbox.tasks.task import STEP_SETUP, Task, TaskHealthcheck
+from sandbox.tasks.task import STEP_SETUP, Task
+from sandbox.tasks.task_containers import TaskHealthcheck
 
 _SHOWN_CHARS = 500
 _KEPT_LOGS = ("/logs/artifacts",)

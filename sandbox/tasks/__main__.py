@@ -39,7 +39,8 @@ from sandbox.tasks.formats.liveweb.generator import generate_web_tasks
 from sandbox.tasks.formats.registry import TaskFormat, find_format, format_names
 from sandbox.tasks.formats.writing import plan_dataset_write
 from sandbox.tasks.network_policy import DEFAULT_NETWORK_POLICY, NetworkPolicy
-from sandbox.tasks.task import GradingLevel, Task, TaskError
+from sandbox.tasks.task import Task, TaskError
+from sandbox.tasks.task_grading import GradingLevel
 from sandbox.tasks.task_selection import filter_dataset
 from sandbox.validation import commands
 from sandbox.validation.attacks.progress import report_attack_progress

@@ -1,9 +1,9 @@
 """Finds in a task's tests that its answer is something that runs: a server, a job, a process. Pure.
 
-Such an answer can only be graded beside its processes (:attr:`~sandbox.tasks.task.GradingLevel.LIVE`). The evidence is
-connections to this machine and looks at its processes, read from the text of the tests: a guess in both directions, and
-what a task says itself comes first. Where the tests start something, they look at that, unless the instruction says
-that something is to be left running.
+Such an answer can only be graded beside its processes (:attr:`~sandbox.tasks.task_grading.GradingLevel.LIVE`). The
+evidence is connections to this machine and looks at its processes, read from the text of the tests: a guess in both
+directions, and what a task says itself comes first. Where the tests start something, they look at that, unless the
+instruction says that something is to be left running.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from sandbox.tasks.live_calls import read_python
 from sandbox.tasks.live_commands import MOST_CHARS, LiveFindings, read_commands
-from sandbox.tasks.task import GradingLevel
+from sandbox.tasks.task_grading import GradingLevel
 
 TEST_SCRIPT = "the test script"
 _SHOWN = 100

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from enum import StrEnum
 
-from sandbox.tasks.task import NetworkMode, Task
+from sandbox.tasks.task import Task
+from sandbox.tasks.task_network import NetworkMode
 
 
 class NetworkPolicy(StrEnum):

@@ -21,7 +21,8 @@ from protocol.trajectory import MAX_REWARD
 from sandbox.tasks.allowed_hosts import NOT_A_HOST, split_authority
 from sandbox.tasks.file_tree import FileTree, is_within, path_problem
 from sandbox.tasks.loaded_task import LoadedTask
-from sandbox.tasks.task import GradingLevel, Task, TaskError
+from sandbox.tasks.task import Task, TaskError
+from sandbox.tasks.task_grading import GradingLevel
 from sandbox.tasks.yaml_text import YamlError, parse_yaml
 
 Model = TypeVar("Model", bound=BaseModel)

@@ -6,25 +6,22 @@ before the agent's first turn; ``tests`` are written into the sandbox only for g
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
-from functools import cached_property
 from pathlib import Path
 
-from pydantic import ConfigDict, with_config
+from pydantic import with_config
 
 from protocol.errors import UserError
 from sandbox.default_limits import CPUS, MEMORY_MB, PIDS, SHM_MB
-
-_STRICT = ConfigDict(extra="forbid", ser_json_bytes="base64", val_json_bytes="base64")
-"""When one of these is read, an unknown key is an error; in JSON, bytes are URL-safe base64."""
+from sandbox.tasks.strict_values import STRICT
+from sandbox.tasks.task_containers import ImageBuild, SharedFolder, TaskHealthcheck, TaskService, TestsEnvironment
+from sandbox.tasks.task_grading import CollectCommand, GradingLevel, ResultsFormat, StepsReward
+from sandbox.tasks.task_network import OFFLINE, TaskNetwork
 
 STEP_SETUP = "setup.sh"
 """Name of the script among :attr:`TaskStep.files` that prepares the step."""
 BASE_IMAGE = ""
 """Value of :attr:`Task.image` that stands for the pool's own base image."""
-
 
 PUBLISHED_FOLDER = "/logs/artifacts"
 """Folder in which an agent of Harbor leaves what is to be kept."""
@@ -39,192 +36,7 @@ class TaskError(UserError):
         super().__init__(f"task {folder}: {what} ({why})")
 
 
-class NetworkMode(StrEnum):
-    """The network access of one phase of a task."""
-
-    NONE = "none"
-    PROXY = "proxy"
-    """The allowed hosts, through the pool's caching proxy."""
-    FULL = "full"
-
-
-@with_config(_STRICT)
-@dataclass(frozen=True, slots=True)
-class TaskNetwork:
-    """The network access of each phase."""
-
-    build: NetworkMode = NetworkMode.FULL
-    agent: NetworkMode = NetworkMode.NONE
-    verify: NetworkMode = NetworkMode.NONE
-    allowed_hosts: tuple[str, ...] = ()
-    """Hosts for phases with ``proxy``: names, ``*.example.org`` for subdomains; ports 80 and 443 unless given."""
-
-    @property
-    def is_offline(self) -> bool:
-        """True if neither the agent nor the tests have a network; the build may have one."""
-        return self.agent is NetworkMode.NONE and self.verify is NetworkMode.NONE
-
-
-OFFLINE = TaskNetwork()
-ONLINE = TaskNetwork(agent=NetworkMode.FULL, verify=NetworkMode.FULL)
-
-
-class GradingLevel(StrEnum):
-    """Container in which the tests run.
-
-    From ``same`` to ``sibling`` each level is further out of the agent's reach than the previous one; ``live`` is the
-    nearest.
-    """
-
-    SAME = "same"
-    """The agent's container, once all other processes in it are dead."""
-    COMMIT = "commit"
-    """A new container of a copy of the agent's."""
-    ARTIFACTS = "artifacts"
-    """A clean container of the task's image, with only the declared artifacts."""
-    SIBLING = "sibling"
-    """A second container with the live container's network and a read-only copy of its files."""
-    LIVE = "live"
-    """The agent's container, beside its processes, which keep running."""
-
-
-class ResultsFormat(StrEnum):
-    """The form in which a test script prints its results; the names are those of Terminal-Bench's parsers."""
-
-    PYTEST = "pytest"
-    """A summary of pytest, if no report file says more."""
-    SWEBENCH = "swebench"
-    """One word between two lines; so are the next two."""
-    SWEPERF = "sweperf"
-    MLEBENCH = "mlebench"
-    SWELANCER = "swelancer"
-    """A phrase."""
-
-
-@with_config(_STRICT)
-@dataclass(frozen=True)
-class ImageBuild:
-    """A build context. Equal contexts have equal digests, whatever their source; it has no slots, to keep its own."""
-
-    files: dict[str, bytes]
-    """Contents by path relative to the context."""
-    dockerfile: str = "Dockerfile"
-    executable: frozenset[str] = frozenset()
-    """Paths of ``files`` that are executable."""
-    args: dict[str, str] = field(default_factory=dict[str, str])
-    target: str = ""
-    """Stage to build; empty for the last one."""
-
-    @cached_property
-    def digest(self) -> str:
-        """64 hexadecimal digits, the digest of the whole context, which takes its time once."""
-        parts = [self.dockerfile.encode(), self.target.encode()]
-        parts += [text.encode() for pair in sorted(self.args.items()) for text in pair]
-        for path, content in sorted(self.files.items()):
-            parts += [path.encode(), b"x" if path in self.executable else b"-", content]
-        whole = hashlib.sha256()
-        for part in parts:
-            whole.update(len(part).to_bytes(8, "big"))
-            whole.update(part)
-        return whole.hexdigest()
-
-
-@with_config(_STRICT)
-@dataclass(frozen=True, slots=True)
-class SharedFolder:
-    """A folder that several containers of a task share, at first with what the first of them has there."""
-
-    volume: str
-    """Name of what is shared; letters, digits, ``-``, ``_``, ``.`` only."""
-    target: str
-    """Absolute path in the container."""
-    read_only: bool = False
-
-
-@with_config(_STRICT)
-@dataclass(frozen=True, slots=True)
-class TaskService:
-    """Another container next to the agent's, on their private network under its own name."""
-
-    name: str
-    image: str = ""
-    build: ImageBuild | None = None
-    command: tuple[str, ...] = ()
-    env: dict[str, str] = field(default_factory=dict[str, str])
-    healthcheck: str = ""
-    """Shell command that must exit with 0 before the agent starts; if empty, a running service is enough."""
-    memory_mb: int = MEMORY_MB
-    cpus: float = CPUS
-    shm_mb: int = SHM_MB
-    """Size of ``/dev/shm``."""
-    tmpfs: tuple[str, ...] = ()
-    """Folders in memory: absolute paths, with ``:options`` of mount or without."""
-    volumes: tuple[SharedFolder, ...] = ()
-
-
-@with_config(_STRICT)
-@dataclass(frozen=True, slots=True)
-class TestsEnvironment:
-    """The clean container of tests: of an image of their own, which holds them in ``/tests``, or of the task's."""
-
-    __test__ = False
-    image: str = ""
-    build: ImageBuild | None = None
-    """Build of the image; replaces ``image``."""
-    env: dict[str, str] = field(default_factory=dict[str, str])
-    """Environment variables, instead of the task's ``env``."""
-    workdir: str = ""
-    """Directory in which the tests start; empty for the image's."""
-    memory_mb: int | None = None
-    """Like the next two: None for the task's own limit."""
-    cpus: float | None = None
-    storage_mb: int | None = None
-
-    @property
-    def has_image(self) -> bool:
-        """True if the image is the tests' own, not the task's."""
-        return bool(self.image or self.build)
-
-
-@with_config(_STRICT)
-@dataclass(frozen=True, slots=True)
-class TaskHealthcheck:
-    """Says when the agent's container is ready, with the semantics of Docker's HEALTHCHECK."""
-
-    command: str
-    """Shell command that exits with 0 once the container is ready."""
-    interval_s: float = 5.0
-    timeout_s: float = 30.0
-    start_period_s: float = 0.0
-    """Seconds from the start in which failures do not count."""
-    start_interval_s: float = 5.0
-    """Seconds between two checks in the start period."""
-    retries: int = 3
-    """Failures in a row after which the sandbox cannot be used."""
-
-
-@with_config(_STRICT)
-@dataclass(frozen=True, slots=True)
-class CollectCommand:
-    """Records in files what would be lost with the agent's processes; its failure changes nothing else."""
-
-    command: str
-    """Shell command that runs in ``workdir`` when the agent has ended, beside its processes and before the tests."""
-    timeout_s: float = 60.0
-    user: str = ""
-    """As in Docker; empty for the container's own."""
-
-
-class StepsReward(StrEnum):
-    """The reward of a task of several steps."""
-
-    MEAN = "mean"
-    """The mean over the steps that were played."""
-    FINAL = "final"
-    """That of the last step that was played."""
-
-
-@with_config(_STRICT)
+@with_config(STRICT)
 @dataclass(frozen=True, slots=True)
 class TaskStep:
     """One of several steps that an agent plays in one container, each with its own instruction and tests.
@@ -308,7 +120,7 @@ class Task:
     build: ImageBuild | None = None
     """Build of the image; replaces ``image``."""
     services: tuple[TaskService, ...] = ()
-    network: TaskNetwork = TaskNetwork()
+    network: TaskNetwork = OFFLINE
     grading: GradingLevel = GradingLevel.SAME
     artifacts: tuple[str, ...] = ()
     """Absolute paths that level ``artifacts`` copies into the clean image."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from sandbox.tasks.live_evidence import find_live_evidence
-from sandbox.tasks.task import GradingLevel, Task
+from sandbox.tasks.task import Task
+from sandbox.tasks.task_grading import GradingLevel
 
 _BESIDE = "its tests run beside the agent's processes, which can answer them (grading: live)"
 WHAT_TO_WRITE = "write `grading: live` in its longshore.yaml"

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from sandbox.tasks.container_files import dockerfile
-from sandbox.tasks.task import STEP_SETUP, ImageBuild, NetworkMode, Task
+from sandbox.tasks.task import STEP_SETUP, Task
+from sandbox.tasks.task_containers import ImageBuild
+from sandbox.tasks.task_network import NetworkMode
 from sandbox.toolchain.in_container.rewardkit_judges import find_judges
 from sandbox.toolchain.in_container.shim_rules import REWARDKIT
 from sandbox.validation.network_requests import LOCAL_ADDRESS, find_network_requests, find_script_dependencies

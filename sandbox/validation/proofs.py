@@ -24,7 +24,8 @@ from sandbox.grading.steps import StepsGrade, task_reward
 from sandbox.pool.sandbox_pool import SandboxPool
 from sandbox.session.sandbox_session import SandboxSession
 from sandbox.tasks.problems import find_broken_rules
-from sandbox.tasks.task import GradingLevel, Task
+from sandbox.tasks.task import Task
+from sandbox.tasks.task_grading import GradingLevel
 from sandbox.validation.bounded import carry_out
 from sandbox.validation.live_answers import WHAT_TO_WRITE
 from sandbox.validation.network_needs import find_unmet_needs

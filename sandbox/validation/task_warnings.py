@@ -16,7 +16,9 @@ from sandbox.tasks.container_files.host_folders import HOST_FOLDERS
 from sandbox.tasks.expected_tests import find_expected_tests
 from sandbox.tasks.file_tree import is_within
 from sandbox.tasks.formats.code_rows import find_missing_modules, find_uncrossable_usage
-from sandbox.tasks.task import GradingLevel, ImageBuild, Task
+from sandbox.tasks.task import Task
+from sandbox.tasks.task_containers import ImageBuild
+from sandbox.tasks.task_grading import GradingLevel
 from sandbox.toolchain.in_container.pins import PYTHON
 from sandbox.toolchain.in_container.shim_rules import runs_on_newer_python
 from sandbox.validation.network_needs import image_builds, verifier_texts

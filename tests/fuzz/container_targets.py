@@ -19,7 +19,7 @@ from sandbox.tasks.container_files.dockerfile import (
 from sandbox.tasks.container_files.named_images import find_named_images
 from sandbox.tasks.file_tree import FileTree, TreeFile
 from sandbox.tasks.problems import TaskProblems
-from sandbox.tasks.task import ImageBuild
+from sandbox.tasks.task_containers import ImageBuild
 from tests.fuzz.folder_text import join_folder, split_folder
 from tests.fuzz.fuzz_target import FuzzFindingError, FuzzTarget, InputKind
 

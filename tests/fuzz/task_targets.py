@@ -28,18 +28,10 @@ from sandbox.tasks.formats.rows import PointerFormat, RowFormat, encode_row, rea
 from sandbox.tasks.formats.swe_bugs.bug_rows import find_bug
 from sandbox.tasks.loaded_task import LoadedTask
 from sandbox.tasks.problems import TaskProblems
-from sandbox.tasks.task import (
-    GradingLevel,
-    ImageBuild,
-    NetworkMode,
-    SharedFolder,
-    StepsReward,
-    Task,
-    TaskHealthcheck,
-    TaskNetwork,
-    TaskService,
-    TaskStep,
-)
+from sandbox.tasks.task import Task, TaskStep
+from sandbox.tasks.task_containers import ImageBuild, SharedFolder, TaskHealthcheck, TaskService
+from sandbox.tasks.task_grading import GradingLevel, StepsReward
+from sandbox.tasks.task_network import NetworkMode, TaskNetwork
 from tests.fuzz.folder_text import join_folder, split_folder
 from tests.fuzz.fuzz_target import FuzzFindingError, FuzzTarget, InputKind
 from tests.support.tasks.bug_rows import bug_row, image_bug_row

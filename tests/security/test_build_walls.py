@@ -21,7 +21,9 @@ from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
 from sandbox.pool.settings import ContainerSettings
 from sandbox.tasks.container_files.add_sources import UnsupportedSyntaxError
 from sandbox.tasks.container_files.buildkit_syntax import ClassicBuild, to_classic
-from sandbox.tasks.task import ImageBuild, NetworkMode, Task, TaskNetwork
+from sandbox.tasks.task import Task
+from sandbox.tasks.task_containers import ImageBuild
+from sandbox.tasks.task_network import NetworkMode, TaskNetwork
 from tests.support.network.aiohttp_servers import serve_on_loopback
 
 URL = "http://127.0.0.1:9/x"

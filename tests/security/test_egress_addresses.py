@@ -21,7 +21,8 @@ from sandbox.errors import TaskFault
 from sandbox.http.task_codec import TaskRefused, decode_task, encode_task
 from sandbox.ip_addresses import AddressKind, classify_address, parse_ip_address
 from sandbox.tasks.problems import find_broken_rules
-from sandbox.tasks.task import NetworkMode, Task, TaskNetwork
+from sandbox.tasks.task import Task
+from sandbox.tasks.task_network import NetworkMode, TaskNetwork
 
 KINDS = {
     AddressKind.LOOPBACK: "127.0.0.1 127.9.8.7 127.1 2130706433 0x7f.1 017700000001 ::1 ::ffff:127.0.0.1 "

@@ -17,7 +17,7 @@ from sandbox.ip_addresses import IpAddress, parse_ip_address
 from sandbox.pool.settings import ContainerSettings
 from sandbox.tasks.container_files.buildkit_syntax import to_classic
 from sandbox.tasks.container_files.named_images import find_named_images
-from sandbox.tasks.task import ImageBuild
+from sandbox.tasks.task_containers import ImageBuild
 
 ADDRESSES = {
     "registry.example": "93.184.216.34",

@@ -15,7 +15,8 @@ from sandbox.docker.engine import DockerEngine
 from sandbox.docker.seccomp_profile import seccomp_option, seccomp_profile
 from sandbox.host_record import SandboxHost
 from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
-from sandbox.tasks.task import Task, TaskService
+from sandbox.tasks.task import Task
+from sandbox.tasks.task_containers import TaskService
 
 S = 60.0
 SOCKET = 41

@@ -18,7 +18,9 @@ from sandbox.docker.engine import DockerEngine
 from sandbox.host import ensure_host
 from sandbox.host_record import SandboxHost
 from sandbox.images.store import ImageSettings, ImageStore
-from sandbox.tasks.task import ImageBuild, NetworkMode, Task, TaskNetwork
+from sandbox.tasks.task import Task
+from sandbox.tasks.task_containers import ImageBuild
+from sandbox.tasks.task_network import NetworkMode, TaskNetwork
 from tools.harness_comparison.cases import ComparisonCase
 from tools.harness_comparison.field_coverage import LIST_FIELDS
 

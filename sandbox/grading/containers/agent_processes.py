@@ -21,7 +21,7 @@ from sandbox.grading.containers.container_calls import container_pids, main_pid
 from sandbox.session.init_connection import init_requests
 from sandbox.session.init_connection.connection import ANSWER_S
 from sandbox.session.sandbox_session import SandboxSession
-from sandbox.tasks.task import GradingLevel
+from sandbox.tasks.task_grading import GradingLevel
 
 _LOOKS, _LOOK_S = 40, 0.05
 """Number of checks and seconds between them: a killed process may still be visible for a moment."""

@@ -8,7 +8,8 @@ from sandbox.errors import TaskFault
 from sandbox.session.sandbox_session import SandboxSession
 from sandbox.session.slots import NoFreeSlotError
 from sandbox.session.user_lookup import look_up_users
-from sandbox.tasks.task import CollectCommand, Task
+from sandbox.tasks.task import Task
+from sandbox.tasks.task_grading import CollectCommand
 
 _SHOWN_CHARS = 500
 

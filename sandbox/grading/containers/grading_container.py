@@ -47,7 +47,9 @@ from sandbox.grading.isolation.environment import TESTS_DIR
 from sandbox.session.private_folders import private_folders
 from sandbox.session.sandbox_session import SandboxSession
 from sandbox.tasks.file_tree import is_within
-from sandbox.tasks.task import GradingLevel, Task, TestsEnvironment
+from sandbox.tasks.task import Task
+from sandbox.tasks.task_containers import TestsEnvironment
+from sandbox.tasks.task_grading import GradingLevel
 
 
 @asynccontextmanager

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 from sandbox.grading.results.pytest_summary import SummaryParser
 from sandbox.grading.results.verdict import GradingOutcome, GradingReport, ReportedTest
-from sandbox.tasks.task import ResultsFormat
+from sandbox.tasks.task_grading import ResultsFormat
 
 _MAX_BYTES = 1 << 20
 TEST = "tests"

@@ -24,7 +24,9 @@ from sandbox.providers.daytona.files import read_file, write_files
 from sandbox.providers.daytona.handle import DaytonaHandle
 from sandbox.providers.daytona.shell import DaytonaShell
 from sandbox.session.shell import CommandResult
-from sandbox.tasks.task import GradingLevel, NetworkMode, Task
+from sandbox.tasks.task import Task
+from sandbox.tasks.task_grading import GradingLevel
+from sandbox.tasks.task_network import NetworkMode
 
 _MOST_OUTPUT_BYTES = 32 << 20
 _KILLED = 128

@@ -33,7 +33,10 @@ from sandbox.providers.plugins import ProviderOptions
 from sandbox.session.shell import CommandResult
 from sandbox.session.task_setup import set_up_task
 from sandbox.session.users import names_root
-from sandbox.tasks.task import GradingLevel, ImageBuild, NetworkMode, Task
+from sandbox.tasks.task import Task
+from sandbox.tasks.task_containers import ImageBuild
+from sandbox.tasks.task_grading import GradingLevel
+from sandbox.tasks.task_network import NetworkMode
 
 _CREATE_S, _SETUP_S = 600.0, 300.0
 _LONGEST_S = 7200.0

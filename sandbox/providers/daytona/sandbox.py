@@ -21,7 +21,8 @@ from sandbox.providers.daytona.shell import DaytonaShell
 from sandbox.providers.daytona.tools import DaytonaTools
 from sandbox.session.files import MAX_FILE_BYTES, MAX_TREE_BYTES
 from sandbox.session.shell import CommandResult
-from sandbox.tasks.task import NetworkMode, Task
+from sandbox.tasks.task import Task
+from sandbox.tasks.task_network import NetworkMode
 from sandbox.tools import ToolResult
 
 _DELETE_S = 30.0

@@ -24,7 +24,7 @@ from sandbox.tasks.container_files.dockerfile import (
 from sandbox.tasks.container_files.ignored_paths import IgnoreRule, parse_ignore_rule
 from sandbox.tasks.file_tree import FileTree, is_within, read_tree
 from sandbox.tasks.problems import TaskProblems
-from sandbox.tasks.task import ImageBuild
+from sandbox.tasks.task_containers import ImageBuild
 
 _IGNORE = ".dockerignore"
 _SHOWN = 100

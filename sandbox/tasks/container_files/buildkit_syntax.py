@@ -43,7 +43,7 @@ from sandbox.tasks.container_files.dockerfile import (
     read_statements,
 )
 from sandbox.tasks.container_files.variables import LongValueError
-from sandbox.tasks.task import ImageBuild
+from sandbox.tasks.task_containers import ImageBuild
 
 _FLAG = re.compile(r"--([a-z-]+)(?:=(\S*))?\s+")
 _INSTRUCTION = re.compile(

@@ -18,7 +18,7 @@ from sandbox.tasks.container_files.compose_yaml import parse_compose_yaml
 from sandbox.tasks.container_files.variables import substitute_variables
 from sandbox.tasks.file_tree import FileTree
 from sandbox.tasks.problems import TaskProblems
-from sandbox.tasks.task import TaskService
+from sandbox.tasks.task_containers import TaskService
 from sandbox.tasks.yaml_text import YamlError
 
 _OUTSIDE = "not in the supported part of Compose: see sandbox/tasks/container_files/compose_schema.py"

@@ -22,7 +22,8 @@ from sandbox.tasks.container_files.env_files import read_env_files
 from sandbox.tasks.container_files.host_folders import HostFolder, build_from, copy_host_folders
 from sandbox.tasks.file_tree import FileTree
 from sandbox.tasks.problems import TaskProblems
-from sandbox.tasks.task import OFFLINE, NetworkMode, SharedFolder, TaskHealthcheck, TaskNetwork, TaskService
+from sandbox.tasks.task_containers import SharedFolder, TaskHealthcheck, TaskService
+from sandbox.tasks.task_network import OFFLINE, NetworkMode, TaskNetwork
 
 _WAITS = {"sleep infinity", "tail -f /dev/null", "bash", "sh", "/bin/bash", "/bin/sh", ""}
 _CAPABILITIES = {*BASE_CAPABILITIES, "NET_BIND_SERVICE"}

@@ -16,7 +16,7 @@ from sandbox.tasks.container_files.compose_schema import ComposeService, Compose
 from sandbox.tasks.container_files.host_folders import HostFolder
 from sandbox.tasks.file_tree import FileTree, is_within
 from sandbox.tasks.problems import TaskProblems
-from sandbox.tasks.task import SharedFolder
+from sandbox.tasks.task_containers import SharedFolder
 
 HARNESS_FOLDER = "/harness/"
 """Prefix of the harness's own host paths: a volume from there is ignored."""

@@ -9,7 +9,8 @@ from sandbox.default_limits import SHM_MB
 from sandbox.tasks.container_files.build_context import BuildPlan
 from sandbox.tasks.container_files.compose_yaml import dump_compose_yaml
 from sandbox.tasks.file_tree import TreeFile, as_tree_files
-from sandbox.tasks.task import Task, TaskService
+from sandbox.tasks.task import Task
+from sandbox.tasks.task_containers import TaskService
 
 
 def write_compose(agent: str, section: dict[str, object], services: Sequence[TaskService]) -> dict[str, TreeFile]:

@@ -17,7 +17,7 @@ from sandbox.tasks.container_files.build_context import without_private
 from sandbox.tasks.container_files.dockerfile import DockerfileInstruction, parse_instructions
 from sandbox.tasks.file_tree import FileTree, is_within
 from sandbox.tasks.problems import REGULAR_FILES_ONLY, TaskProblems
-from sandbox.tasks.task import ImageBuild
+from sandbox.tasks.task_containers import ImageBuild
 
 HOST_FOLDERS = ".longshore-volumes"
 """Folder of the copied files in the build context."""

@@ -9,7 +9,7 @@ import re
 
 from sandbox.tasks.container_files.dockerfile import parse_arguments, read_statements
 from sandbox.tasks.container_files.variables import BrokenVariableError, expand_variables
-from sandbox.tasks.task import ImageBuild
+from sandbox.tasks.task_containers import ImageBuild
 
 _SOURCE = re.compile(r"[-,=]from=([^\s,]+)", re.IGNORECASE)
 _OPTIONS = re.compile(r"[^!-~]*(?:--[!-~]*+[^!-~]*+)+")

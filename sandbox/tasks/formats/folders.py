@@ -22,7 +22,8 @@ from sandbox.tasks.field_encoding import apply_fields, differing_fields
 from sandbox.tasks.file_tree import FileTree, TreeFile, as_tree_files, check_paths, read_tree, write_tree
 from sandbox.tasks.loaded_task import LoadedTask
 from sandbox.tasks.problems import TaskProblems
-from sandbox.tasks.task import BASE_IMAGE, ImageBuild, Task, TaskError
+from sandbox.tasks.task import BASE_IMAGE, Task, TaskError
+from sandbox.tasks.task_containers import ImageBuild
 from sandbox.tasks.yaml_text import YamlError, dump_yaml, parse_yaml
 
 EXTRA_FIELDS_FILE = "longshore.yaml"

@@ -38,7 +38,9 @@ from sandbox.tasks.formats.folders import (
 )
 from sandbox.tasks.live_evidence import suggest_grading
 from sandbox.tasks.problems import TaskProblems
-from sandbox.tasks.task import OFFLINE, ONLINE, ResultsFormat, Task, TaskError
+from sandbox.tasks.task import Task, TaskError
+from sandbox.tasks.task_grading import ResultsFormat
+from sandbox.tasks.task_network import OFFLINE, ONLINE
 from sandbox.tasks.yaml_text import YamlError, dump_yaml, parse_yaml
 
 CLIENT = "client"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sandbox.tasks.sites.serve import SECRET_VARIABLE, SEED_VARIABLE
 from sandbox.tasks.sites.web_app import PORT
-from sandbox.tasks.task import TaskService
+from sandbox.tasks.task_containers import TaskService
 
 _PACKAGES = ("sandbox", "sandbox/tasks", "sandbox/tasks/sites")
 _MODULES = (

@@ -21,7 +21,8 @@ from sandbox.grading.results.verdict import GradedTest, GradingOutcome
 from sandbox.pool.sandbox_pool import PoolStatistics
 from sandbox.session.files import MAX_FILE_BYTES
 from sandbox.session.shell import CommandResult
-from sandbox.tasks.task import GradingLevel, Task
+from sandbox.tasks.task import Task
+from sandbox.tasks.task_grading import GradingLevel
 from sandbox.tools import ToolResult
 from sandbox.tools.tool import ToolArguments
 

@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from sandbox.tasks.task import ImageBuild
+from sandbox.tasks.task_containers import ImageBuild
 from tests.support.sandbox.shell_image import libraries_of
 
 _WRAPPER = b'#!/bin/sh\nexec /opt/git/loader --library-path /opt/git --argv0 git /opt/git/git "$@"\n'

@@ -6,22 +6,10 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from sandbox.tasks.task import (
-    BASE_IMAGE,
-    CollectCommand,
-    GradingLevel,
-    ImageBuild,
-    NetworkMode,
-    ResultsFormat,
-    SharedFolder,
-    StepsReward,
-    Task,
-    TaskHealthcheck,
-    TaskNetwork,
-    TaskService,
-    TaskStep,
-    TestsEnvironment,
-)
+from sandbox.tasks.task import BASE_IMAGE, Task, TaskStep
+from sandbox.tasks.task_containers import ImageBuild, SharedFolder, TaskHealthcheck, TaskService, TestsEnvironment
+from sandbox.tasks.task_grading import CollectCommand, GradingLevel, ResultsFormat, StepsReward
+from sandbox.tasks.task_network import NetworkMode, TaskNetwork
 
 texts = st.text(st.characters(codec="utf-8"), max_size=30)
 lines = st.text(st.characters(codec="utf-8"), min_size=1, max_size=30).filter(str.strip)

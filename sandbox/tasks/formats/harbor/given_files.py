@@ -11,7 +11,7 @@ from itertools import dropwhile
 from sandbox.tasks.file_tree import FileTree
 from sandbox.tasks.formats.harbor.schema import TESTS_IMAGE, HarborEnvironment
 from sandbox.tasks.problems import TaskProblems
-from sandbox.tasks.task import ImageBuild
+from sandbox.tasks.task_containers import ImageBuild
 
 
 def read_instruction(tree: FileTree, path: str, problems: TaskProblems, needed: str = "") -> str:

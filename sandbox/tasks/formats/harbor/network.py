@@ -15,7 +15,7 @@ from sandbox.tasks.formats.harbor.schema import (
     HarborTask,
 )
 from sandbox.tasks.problems import TaskProblems
-from sandbox.tasks.task import NetworkMode, TaskNetwork
+from sandbox.tasks.task_network import NetworkMode, TaskNetwork
 
 _Phase = tuple[NetworkMode, tuple[str, ...]]
 """Mode and allowed hosts."""

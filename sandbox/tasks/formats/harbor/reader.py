@@ -38,7 +38,8 @@ from sandbox.tasks.formats.harbor.tests_environment import read_tests_environmen
 from sandbox.tasks.formats.harbor.values import read_collect, read_healthcheck, resolve_variables
 from sandbox.tasks.live_evidence import suggest_grading
 from sandbox.tasks.problems import TaskProblems
-from sandbox.tasks.task import GradingLevel, Task
+from sandbox.tasks.task import Task
+from sandbox.tasks.task_grading import GradingLevel
 
 _VARIABLES = {
     "MAIN_IMAGE_NAME": "",

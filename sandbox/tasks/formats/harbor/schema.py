@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from sandbox.tasks.container_files.compose_schema import Mebibytes, absolute_path
-from sandbox.tasks.task import StepsReward
+from sandbox.tasks.task_grading import StepsReward
 
 AGENT_SERVICE = "main"
 """Name of the agent's service in a compose file."""

@@ -17,7 +17,8 @@ from sandbox.tasks.formats.harbor.values import (
     write_tests_environment,
     write_variables,
 )
-from sandbox.tasks.task import GradingLevel, Task, TaskStep
+from sandbox.tasks.task import Task, TaskStep
+from sandbox.tasks.task_grading import GradingLevel
 
 
 def write_tests(run_tests: str, tests: Mapping[str, bytes], folder: str = "") -> dict[str, TreeFile]:

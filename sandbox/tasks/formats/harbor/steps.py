@@ -20,7 +20,8 @@ from sandbox.tasks.formats.harbor.tests_environment import has_own_image, read_s
 from sandbox.tasks.formats.harbor.values import read_collect, read_healthcheck, resolve_variables
 from sandbox.tasks.live_evidence import suggest_grading
 from sandbox.tasks.problems import TaskProblems
-from sandbox.tasks.task import GradingLevel, StepsReward, Task, TaskStep
+from sandbox.tasks.task import Task, TaskStep
+from sandbox.tasks.task_grading import GradingLevel, StepsReward
 
 
 def with_steps(task: Task, described: HarborTask, tree: FileTree, problems: TaskProblems) -> Task:

@@ -8,7 +8,7 @@ from sandbox.tasks.formats.harbor.schema import STEPS_FOLDER, HarborStep, Harbor
 from sandbox.tasks.formats.harbor.support import is_graded_separately, is_step_graded_separately
 from sandbox.tasks.formats.harbor.values import resolve_variables
 from sandbox.tasks.problems import TaskProblems
-from sandbox.tasks.task import TestsEnvironment
+from sandbox.tasks.task_containers import TestsEnvironment
 
 _UNUSED = ("build_timeout_sec", "healthcheck")
 

@@ -7,7 +7,8 @@ from typing import Any
 
 from sandbox.tasks.formats.harbor.schema import TEMPLATE, HarborCollect, HarborHealthcheck
 from sandbox.tasks.problems import TaskProblems
-from sandbox.tasks.task import CollectCommand, TaskHealthcheck, TestsEnvironment
+from sandbox.tasks.task_containers import TaskHealthcheck, TestsEnvironment
+from sandbox.tasks.task_grading import CollectCommand
 
 
 def read_healthcheck(given: HarborHealthcheck) -> TaskHealthcheck:

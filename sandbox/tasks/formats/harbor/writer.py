@@ -30,7 +30,9 @@ from sandbox.tasks.formats.harbor.values import (
     write_tests_environment,
     write_variables,
 )
-from sandbox.tasks.task import GradingLevel, NetworkMode, Task
+from sandbox.tasks.task import Task
+from sandbox.tasks.task_grading import GradingLevel
+from sandbox.tasks.task_network import NetworkMode
 
 
 def write_task(task: Task) -> dict[str, TreeFile]:

@@ -29,7 +29,8 @@ from sandbox.tasks.formats.rows import EXTRA_FIELDS_KEY, JsonRow, RowFormat
 from sandbox.tasks.problems import TaskProblems
 from sandbox.tasks.sites.serve import SITES
 from sandbox.tasks.sites.site_services import TOOLCHAIN_PYTHON, make_site_service, site_url
-from sandbox.tasks.task import NetworkMode, Task, TaskNetwork
+from sandbox.tasks.task import Task
+from sandbox.tasks.task_network import NetworkMode, TaskNetwork
 
 ACTIONS_FILE = "actions.json"
 """File of the solution with the oracle's actions, which a browser carries out."""

@@ -14,7 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from sandbox.tasks.formats.swe_bugs.tests_files import TESTS_PATTERNS, files_of_tests
-from sandbox.tasks.task import GradingLevel, Task
+from sandbox.tasks.task import Task
+from sandbox.tasks.task_grading import GradingLevel
 from sandbox.tasks.unified_diff import PatchError, touched_paths
 
 _PATCHES = "/var/lib/patches"

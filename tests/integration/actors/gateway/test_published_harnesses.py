@@ -28,7 +28,7 @@ from protocol.trajectory import EpisodeStatus, GroupId, RolloutRequest, Trajecto
 from sandbox.docker.engine import DockerEngine
 from sandbox.host_record import SandboxHost
 from sandbox.images import engine_calls
-from sandbox.tasks.task import GradingLevel
+from sandbox.tasks.task_grading import GradingLevel
 from tests.support.actors.published_harnesses import (
     CALLS,
     CREATE,

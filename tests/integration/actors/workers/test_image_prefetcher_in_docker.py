@@ -24,7 +24,9 @@ from sandbox.host_record import SandboxHost
 from sandbox.images import engine_calls
 from sandbox.images.image_names import image_for
 from sandbox.images.store import ImageSettings, ImageStore, open_ledger
-from sandbox.tasks.task import ImageBuild, NetworkMode, Task, TaskNetwork
+from sandbox.tasks.task import Task
+from sandbox.tasks.task_containers import ImageBuild
+from sandbox.tasks.task_network import NetworkMode, TaskNetwork
 from tests.support.actors.local_actors import LocalRemote
 from tests.support.fakes.fake_buffer import FakeBuffer
 

@@ -16,7 +16,8 @@ from sandbox.images.image_names import built_image_name
 from sandbox.images.ledger import ImageLedger
 from sandbox.images.store import open_ledger
 from sandbox.tasks.formats.terminal_bench import write_task
-from sandbox.tasks.task import ImageBuild, NetworkMode, TaskNetwork
+from sandbox.tasks.task_containers import ImageBuild
+from sandbox.tasks.task_network import NetworkMode, TaskNetwork
 from tests.support.runs.cluster_runs import MiniRuns
 from tests.support.runs.trajectory_accounting import assert_accounting_balances
 from tests.support.tasks.coin_tasks import write_coin_tasks

@@ -29,7 +29,8 @@ from sandbox.images import engine_calls
 from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
 from sandbox.pool.settings import ContainerSettings
 from sandbox.session.sandbox_session import SandboxSession
-from sandbox.tasks.task import NetworkMode, Task, TaskNetwork
+from sandbox.tasks.task import Task
+from sandbox.tasks.task_network import NetworkMode, TaskNetwork
 from sandbox.tools import BROWSER, ToolContext, call_tool
 from tests.support.sandbox.browsers import install_browser_or_skip
 

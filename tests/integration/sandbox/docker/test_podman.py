@@ -25,7 +25,10 @@ from sandbox.host_record import SandboxHost
 from sandbox.images import engine_calls
 from sandbox.images.store import ImageSettings, ImageStore
 from sandbox.session.sandbox_session import SandboxSession, SessionLimits
-from sandbox.tasks.task import GradingLevel, ImageBuild, NetworkMode, Task, TaskNetwork
+from sandbox.tasks.task import Task
+from sandbox.tasks.task_containers import ImageBuild
+from sandbox.tasks.task_grading import GradingLevel
+from sandbox.tasks.task_network import NetworkMode, TaskNetwork
 from tests.support.sandbox.shell_image import write_shell_image
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]

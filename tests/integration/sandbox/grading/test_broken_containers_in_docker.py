@@ -15,7 +15,8 @@ from sandbox.pool.sandbox_pool import SandboxPool
 from sandbox.session.init_connection import init_requests, wire
 from sandbox.session.init_connection.init_command import init_key
 from sandbox.session.sandbox_session import SandboxSession
-from sandbox.tasks.task import GradingLevel, Task
+from sandbox.tasks.task import Task
+from sandbox.tasks.task_grading import GradingLevel
 from sandbox.tools import ToolContext, call_tool
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]

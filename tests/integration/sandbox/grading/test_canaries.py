@@ -10,7 +10,8 @@ import pytest
 from sandbox.grading.canaries import CanaryVerdict
 from sandbox.grading.isolation.decision import Isolation
 from sandbox.pool.sandbox_pool import SandboxPool
-from sandbox.tasks.task import GradingLevel, Task
+from sandbox.tasks.task import Task
+from sandbox.tasks.task_grading import GradingLevel
 from tests.support.sandbox.python_image import python_image
 from tests.support.tasks.cheats.graders import grade_after
 from tests.support.tasks.public_test_scripts import ACTIVATED, HARBOR, PROJECT, REPORTS

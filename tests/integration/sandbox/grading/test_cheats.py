@@ -13,7 +13,8 @@ from sandbox.errors import SandboxDestroyed
 from sandbox.grading.grade_result import GradeResult
 from sandbox.grading.grader import Isolation, grade_sandbox
 from sandbox.pool.sandbox_pool import SandboxPool
-from sandbox.tasks.task import GradingLevel, Task
+from sandbox.tasks.task import Task
+from sandbox.tasks.task_grading import GradingLevel
 from tests.support.sandbox.python_image import python_image
 from tests.support.tasks.cheats.attacks import ATTACKS, CLEAN, LEVELS, GraderAttack, GraderKind
 from tests.support.tasks.cheats.graders import (

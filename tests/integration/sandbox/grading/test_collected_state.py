@@ -6,7 +6,8 @@ import pytest
 
 from sandbox.grading.grader import grade_sandbox
 from sandbox.pool.sandbox_pool import SandboxPool
-from sandbox.tasks.task import CollectCommand, GradingLevel, Task
+from sandbox.tasks.task import Task
+from sandbox.tasks.task_grading import CollectCommand, GradingLevel
 from tests.support.tasks.cheats.graders import REWARD
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]

@@ -8,7 +8,8 @@ import pytest
 
 from sandbox.grading.grader import Isolation
 from sandbox.pool.sandbox_pool import SandboxPool
-from sandbox.tasks.task import GradingLevel, Task
+from sandbox.tasks.task import Task
+from sandbox.tasks.task_grading import GradingLevel
 from tests.support.sandbox.python_image import python_image
 from tests.support.tasks.cheats.graders import grade_after, isolation_at
 from tests.support.tasks.public_test_scripts import HARBOR, PROJECT, REPORTS

@@ -26,7 +26,10 @@ from sandbox.grading.results.verdict import GradingOutcome
 from sandbox.host_record import SandboxHost
 from sandbox.pool import container_template
 from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
-from sandbox.tasks.task import GradingLevel, ImageBuild, NetworkMode, Task, TaskNetwork, TestsEnvironment
+from sandbox.tasks.task import Task
+from sandbox.tasks.task_containers import ImageBuild, TestsEnvironment
+from sandbox.tasks.task_grading import GradingLevel
+from sandbox.tasks.task_network import NetworkMode, TaskNetwork
 
 pytestmark = [pytest.mark.first_case, pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
 S = 60.0

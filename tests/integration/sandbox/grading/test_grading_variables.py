@@ -9,7 +9,9 @@ import pytest
 from sandbox.grading.grade_result import GradeResult
 from sandbox.grading.grader import Isolation, grade_sandbox
 from sandbox.pool.sandbox_pool import SandboxPool
-from sandbox.tasks.task import GradingLevel, ImageBuild, Task
+from sandbox.tasks.task import Task
+from sandbox.tasks.task_containers import ImageBuild
+from sandbox.tasks.task_grading import GradingLevel
 from tests.support.tasks.cheats.graders import isolation_at
 from tests.support.tasks.public_test_scripts import PROJECT
 

@@ -11,7 +11,8 @@ import pytest
 from sandbox.grading.grader import grade_sandbox
 from sandbox.host_record import SandboxHost
 from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
-from sandbox.tasks.task import GradingLevel, Task
+from sandbox.tasks.task import Task
+from sandbox.tasks.task_grading import GradingLevel
 from sandbox.toolchain.build import build_toolchain
 from tests.support.tasks.cheats.graders import grade_after, isolation_at
 from tests.support.tasks.public_test_scripts import ENVIRONMENT, HARBOR, PROJECT, REPORTS

@@ -14,7 +14,8 @@ from sandbox.docker.retry import Json
 from sandbox.grading.grader import Isolation, grade_sandbox
 from sandbox.pool.sandbox_pool import SandboxPool
 from sandbox.session.sandbox_session import SandboxSession
-from sandbox.tasks.task import GradingLevel, Task
+from sandbox.tasks.task import Task
+from sandbox.tasks.task_grading import GradingLevel
 from tests.support.tasks.cheats.graders import REWARD
 from tests.support.tasks.cheats.live_attacks import (
     GUEST,

@@ -9,7 +9,8 @@ import pytest
 
 from sandbox.grading.isolation.decision import Isolation
 from sandbox.pool.sandbox_pool import SandboxPool
-from sandbox.tasks.task import ImageBuild, Task
+from sandbox.tasks.task import Task
+from sandbox.tasks.task_containers import ImageBuild
 from tests.support.sandbox.python_image import python_image
 from tests.support.tasks.cheats.graders import grade_after
 

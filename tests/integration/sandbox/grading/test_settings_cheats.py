@@ -8,7 +8,7 @@ import pytest
 
 from sandbox.grading.grader import Isolation, grade_sandbox
 from sandbox.pool.sandbox_pool import SandboxPool
-from sandbox.tasks.task import GradingLevel
+from sandbox.tasks.task_grading import GradingLevel
 from tests.support.sandbox.python_image import python_image
 from tests.support.tasks.cheats.attacks import ATTACKS
 from tests.support.tasks.cheats.graders import SOLUTION, harbor_task, project_task

@@ -9,7 +9,9 @@ import pytest
 
 from sandbox.grading.grader import Isolation, grade_sandbox
 from sandbox.pool.sandbox_pool import SandboxPool
-from sandbox.tasks.task import GradingLevel, NetworkMode, Task, TaskNetwork
+from sandbox.tasks.task import Task
+from sandbox.tasks.task_grading import GradingLevel
+from sandbox.tasks.task_network import NetworkMode, TaskNetwork
 from tests.support.sandbox.python_image import python_image
 from tests.support.tasks.cheats.graders import SOLUTION, harbor_task, project_task
 from tests.support.tasks.public_test_scripts import ENVIRONMENT

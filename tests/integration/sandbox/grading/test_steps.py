@@ -11,7 +11,9 @@ from actors.rollout.terminal import EpisodeGrade, TerminalLimits
 from sandbox.errors import SandboxStartError
 from sandbox.pool.sandbox_pool import SandboxPool
 from sandbox.providers.interface import LocalProvider
-from sandbox.tasks.task import GradingLevel, Task, TaskHealthcheck, TaskStep
+from sandbox.tasks.task import Task, TaskStep
+from sandbox.tasks.task_containers import TaskHealthcheck
+from sandbox.tasks.task_grading import GradingLevel
 from sandbox.tools import SHELL_ONLY
 from tests.support.tasks.cheats.graders import REWARD
 

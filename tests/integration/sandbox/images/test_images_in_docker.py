@@ -22,7 +22,9 @@ from sandbox.images.image_names import built_image_name
 from sandbox.images.store import ImageSettings, ImageStore
 from sandbox.tasks.container_files.build_context import load_build_context
 from sandbox.tasks.formats.terminal_bench import write_task
-from sandbox.tasks.task import ImageBuild, NetworkMode, Task, TaskNetwork
+from sandbox.tasks.task import Task
+from sandbox.tasks.task_containers import ImageBuild
+from sandbox.tasks.task_network import NetworkMode, TaskNetwork
 from tests.support.commands import run_json
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]

@@ -24,7 +24,9 @@ from sandbox.images.image_names import images_of
 from sandbox.images.prefetch import ImageBudgetError, ImagePrefetch, ImageState, PrefetchedImage, prefetched_images
 from sandbox.images.store import ImageSettings, ImageStore
 from sandbox.tasks.formats.terminal_bench import write_task
-from sandbox.tasks.task import ImageBuild, NetworkMode, Task, TaskNetwork, TaskService, TestsEnvironment
+from sandbox.tasks.task import Task
+from sandbox.tasks.task_containers import ImageBuild, TaskService, TestsEnvironment
+from sandbox.tasks.task_network import NetworkMode, TaskNetwork
 from tests.support.commands import FinishedCommand, call_command, run_json
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]

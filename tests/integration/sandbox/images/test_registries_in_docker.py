@@ -18,7 +18,9 @@ from sandbox.errors import ImageError
 from sandbox.host_record import SandboxHost
 from sandbox.images.build_network import BuildNetworkAccess, open_default_network
 from sandbox.images.store import ImageSettings, ImageStore
-from sandbox.tasks.task import ImageBuild, NetworkMode, Task, TaskNetwork
+from sandbox.tasks.task import Task
+from sandbox.tasks.task_containers import ImageBuild
+from sandbox.tasks.task_network import NetworkMode, TaskNetwork
 from tests.support.fakes.fake_registry import FakeRegistry
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]

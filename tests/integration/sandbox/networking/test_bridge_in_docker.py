@@ -24,7 +24,10 @@ from sandbox.host_record import SandboxHost
 from sandbox.networking.networks import SHARED_NETWORK
 from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
 from sandbox.session.sandbox_session import SandboxSession
-from sandbox.tasks.task import GradingLevel, ImageBuild, NetworkMode, Task, TaskNetwork
+from sandbox.tasks.task import Task
+from sandbox.tasks.task_containers import ImageBuild
+from sandbox.tasks.task_grading import GradingLevel
+from sandbox.tasks.task_network import NetworkMode, TaskNetwork
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 S = 60.0

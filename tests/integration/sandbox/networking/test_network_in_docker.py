@@ -29,7 +29,9 @@ from sandbox.networking.networks import BuildNetworkContainer, SandboxNetworks
 from sandbox.networking.services import TaskServiceSettings, adopt_services, start_services
 from sandbox.pool.orphans import remove_abandoned
 from sandbox.session.sandbox_session import SandboxSession, SessionLimits
-from sandbox.tasks.task import ImageBuild, NetworkMode, SharedFolder, Task, TaskNetwork, TaskService
+from sandbox.tasks.task import Task
+from sandbox.tasks.task_containers import ImageBuild, SharedFolder, TaskService
+from sandbox.tasks.task_network import NetworkMode, TaskNetwork
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
 S = 30.0

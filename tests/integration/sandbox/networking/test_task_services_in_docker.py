@@ -27,7 +27,10 @@ from sandbox.host_record import SandboxHost
 from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
 from sandbox.pool.settings import ContainerSettings
 from sandbox.session.sandbox_session import SandboxSession
-from sandbox.tasks.task import GradingLevel, ImageBuild, NetworkMode, SharedFolder, Task, TaskNetwork, TaskService
+from sandbox.tasks.task import Task
+from sandbox.tasks.task_containers import ImageBuild, SharedFolder, TaskService
+from sandbox.tasks.task_grading import GradingLevel
+from sandbox.tasks.task_network import NetworkMode, TaskNetwork
 from sandbox.validation.proofs import ProofVerdict, pool_proof_environment, prove_tasks
 from tests.support.sandbox.docker_requests import on_docker_request
 

@@ -21,7 +21,9 @@ from sandbox.networking.services import SERVICE_LIMITS
 from sandbox.pool import disk_watch
 from sandbox.pool.disk_bound import DiskBound, probe_disk_bound
 from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
-from sandbox.tasks.task import GradingLevel, ImageBuild, Task, TaskService
+from sandbox.tasks.task import Task
+from sandbox.tasks.task_containers import ImageBuild, TaskService
+from sandbox.tasks.task_grading import GradingLevel
 
 pytestmark = [pytest.mark.first_case, pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
 SMALL = Task(id="disk", instruction="", storage_mb=20)

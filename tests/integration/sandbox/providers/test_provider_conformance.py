@@ -13,7 +13,9 @@ from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxStartError
 from sandbox.host_record import SandboxHost
 from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
 from sandbox.providers.interface import Sandbox, SandboxProvider, open_sandbox
-from sandbox.tasks.task import NetworkMode, Task, TaskNetwork, TaskService
+from sandbox.tasks.task import Task
+from sandbox.tasks.task_containers import TaskService
+from sandbox.tasks.task_network import NetworkMode, TaskNetwork
 from tests.support.network.http_servers import provider_of_pool
 from tests.support.sandbox.provider_cases import CASES, TASK, S
 

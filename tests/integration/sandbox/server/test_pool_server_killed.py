@@ -24,7 +24,9 @@ from sandbox.host_record import SandboxHost
 from sandbox.providers.remote import RemotePool
 from sandbox.server.journal import StateDirectory
 from sandbox.session.init_connection.init_command import init_command
-from sandbox.tasks.task import NetworkMode, Task, TaskNetwork, TaskService
+from sandbox.tasks.task import Task
+from sandbox.tasks.task_containers import TaskService
+from sandbox.tasks.task_network import NetworkMode, TaskNetwork
 
 pytestmark = [pytest.mark.docker, pytest.mark.chaos, pytest.mark.asyncio(loop_scope="session")]
 TASK = Task(

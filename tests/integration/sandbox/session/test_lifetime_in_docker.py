@@ -34,7 +34,8 @@ ORPHAN_MAKER = """
 import asyncio, sys
 from sandbox.pool.sandbox_pool import SandboxPool
 from sandbox.pool.settings import ContainerSettings, PoolSettings
-from sandbox.tasks.task import TaskService, Task
+from sandbox.tasks.task import Task
+from sandbox.tasks.task_containers import TaskService
 
 async def main():
     services = (TaskService("web", command=("/.sbx/busybox", "sleep", "600")),) if sys.argv[2:] else ()

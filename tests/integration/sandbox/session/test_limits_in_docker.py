@@ -8,7 +8,8 @@ import pytest
 
 from sandbox.capabilities import BASE_CAPABILITIES
 from sandbox.pool.sandbox_pool import SandboxPool
-from sandbox.tasks.task import GradingLevel, Task
+from sandbox.tasks.task import Task
+from sandbox.tasks.task_grading import GradingLevel
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
 TASK = Task(id="limits", instruction="", memory_mb=192, pids=48, cpus=0.5)

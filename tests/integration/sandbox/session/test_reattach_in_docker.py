@@ -31,7 +31,9 @@ from sandbox.session.sandbox_session import SandboxSession, SessionLimits
 from sandbox.session.shell import SandboxShell
 from sandbox.session.snapshot import snapshot
 from sandbox.stress.private_engine import PrivateEngine, why_unavailable
-from sandbox.tasks.task import GradingLevel, ImageBuild, Task, TaskService
+from sandbox.tasks.task import Task
+from sandbox.tasks.task_containers import ImageBuild, TaskService
+from sandbox.tasks.task_grading import GradingLevel
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
 TASK = Task(id="again", instruction="")

@@ -12,7 +12,10 @@ from sandbox.grading.grader import grade_sandbox
 from sandbox.host_record import SandboxHost
 from sandbox.pool.sandbox_pool import SandboxPool
 from sandbox.session.sandbox_session import SandboxSession
-from sandbox.tasks.task import GradingLevel, ImageBuild, NetworkMode, Task, TaskNetwork
+from sandbox.tasks.task import Task
+from sandbox.tasks.task_containers import ImageBuild
+from sandbox.tasks.task_grading import GradingLevel
+from sandbox.tasks.task_network import NetworkMode, TaskNetwork
 from sandbox.tools import ToolContext, call_tool
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from sandbox.pool.sandbox_pool import SandboxPool
-from sandbox.tasks.task import GradingLevel, Task
+from sandbox.tasks.task import Task
+from sandbox.tasks.task_grading import GradingLevel
 from sandbox.validation.attacks.suite import ATTACKS
 from sandbox.validation.attacks.trial import NOTHING, AttackResult, plan_trials, try_attacks
 from sandbox.validation.proofs import pool_proof_environment

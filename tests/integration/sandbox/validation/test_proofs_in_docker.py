@@ -20,7 +20,9 @@ from sandbox.tasks.dataset_split import TaskSplit
 from sandbox.tasks.formats.code_rows import BASE_IMAGE_MODULES
 from sandbox.tasks.formats.generated.generator import make_task
 from sandbox.tasks.formats.registry import load_tasks
-from sandbox.tasks.task import GradingLevel, ImageBuild, Task, TaskService
+from sandbox.tasks.task import Task
+from sandbox.tasks.task_containers import ImageBuild, TaskService
+from sandbox.tasks.task_grading import GradingLevel
 from sandbox.validation.proofs import ProofEnvironment, ProofVerdict, TaskProof, pool_proof_environment, prove_tasks
 from tests.support.tasks import code_rows
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Flag, auto
 
-from sandbox.tasks.task import GradingLevel
+from sandbox.tasks.task_grading import GradingLevel
 from sandbox.validation.attacks.attack import Attack
 from sandbox.validation.attacks.on_programs import PROGRAM_ATTACKS
 from sandbox.validation.attacks.on_python import PYTHON_ATTACKS

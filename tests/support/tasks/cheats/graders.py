@@ -11,7 +11,8 @@ from dataclasses import replace
 from sandbox.grading.grade_result import GradeResult
 from sandbox.grading.grader import Isolation, grade_sandbox
 from sandbox.pool.sandbox_pool import SandboxPool
-from sandbox.tasks.task import GradingLevel, Task
+from sandbox.tasks.task import Task
+from sandbox.tasks.task_grading import GradingLevel
 from tests.support.tasks.public_test_scripts import HARBOR, PROJECT, REPORTS
 
 EXPECTED = ("test_answer", "test_square")

@@ -20,7 +20,8 @@ from sandbox.errors import SandboxLost, SandboxStartError
 from sandbox.grading.containers import carried_files, grading_container, transfer
 from sandbox.grading.containers.artifacts import ArtifactCopyCancelledError, UnfitArtifactError
 from sandbox.session.users import ContainerUser
-from sandbox.tasks.task import GradingLevel, Task
+from sandbox.tasks.task import Task
+from sandbox.tasks.task_grading import GradingLevel
 
 ARTIFACTS = ("/app",)
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from sandbox.grading.results.marked_output import make_output_parser
 from sandbox.grading.results.verdict import GradingReport
-from sandbox.tasks.task import ResultsFormat
+from sandbox.tasks.task_grading import ResultsFormat
 
 SWEBENCH = b"noise\nSWEBench results starts here\n%s\nSWEBench results ends here\n"
 SWEPERF = SWEBENCH.replace(b"SWEBench", b"SWE-Perf")

@@ -12,7 +12,8 @@ from sandbox.grading.grade_result import GradeResult
 from sandbox.grading.isolation.decision import Isolation
 from sandbox.grading.results.verdict import REWARD_TEST, GradedTest, GradingOutcome, GradingReport, judge_reports
 from sandbox.grading.steps import StepsGrade, task_reward
-from sandbox.tasks.task import GradingLevel, StepsReward, Task, TaskStep
+from sandbox.tasks.task import Task, TaskStep
+from sandbox.tasks.task_grading import GradingLevel, StepsReward
 
 PASSED, FAILED = GradingOutcome.PASSED, GradingOutcome.FAILED
 

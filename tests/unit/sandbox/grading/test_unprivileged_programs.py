@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from sandbox.grading.isolation.decision import find_isolation_risk
-from sandbox.tasks.task import GradingLevel, Task
+from sandbox.tasks.task import Task
+from sandbox.tasks.task_grading import GradingLevel
 from sandbox.validation.task_warnings import find_task_warnings
 
 AS = "start-stop-daemon -S -q -c 65534:65534"

@@ -11,7 +11,10 @@ from hypothesis import strategies as st
 
 from sandbox.docker.network.private_networks import MAX_SERVICES
 from sandbox.http.task_codec import MAX_FILES, TaskRefused, check_task_bounds, decode_task, encode_task
-from sandbox.tasks.task import GradingLevel, ImageBuild, NetworkMode, SharedFolder, Task, TaskNetwork, TaskService
+from sandbox.tasks.task import Task
+from sandbox.tasks.task_containers import ImageBuild, SharedFolder, TaskService
+from sandbox.tasks.task_grading import GradingLevel
+from sandbox.tasks.task_network import NetworkMode, TaskNetwork
 
 TASK = Task(
     id="t",

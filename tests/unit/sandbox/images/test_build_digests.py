@@ -6,7 +6,8 @@ import dataclasses
 from _collections_abc import dict_items
 
 from sandbox.images.image_names import image_for
-from sandbox.tasks.task import ImageBuild, Task
+from sandbox.tasks.task import Task
+from sandbox.tasks.task_containers import ImageBuild
 
 
 class CountingFiles(dict[str, bytes]):

@@ -18,7 +18,7 @@ from sandbox.egress_proxy.upstream import UpstreamClient, UpstreamError
 from sandbox.images.build_context import pack_context
 from sandbox.images.build_network import MOST_ADDED_BYTES, fetch_added
 from sandbox.tasks.container_files.buildkit_syntax import to_classic
-from sandbox.tasks.task import ImageBuild
+from sandbox.tasks.task_containers import ImageBuild
 from tests.support.network.aiohttp_servers import serve_on_loopback
 
 

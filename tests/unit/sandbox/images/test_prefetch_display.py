@@ -11,7 +11,8 @@ from sandbox.images.engine_log import ImageProgress
 from sandbox.images.image_names import NeededImage
 from sandbox.images.prefetch import ImageState, PrefetchedImage, prefetched_images
 from sandbox.images.prefetch_display import PrefetchDisplay
-from sandbox.tasks.task import ImageBuild, Task
+from sandbox.tasks.task import Task
+from sandbox.tasks.task_containers import ImageBuild
 
 BUILD = ImageBuild({"Dockerfile": b"FROM a\n"})
 

@@ -18,7 +18,7 @@ from sandbox.images.registry_credentials import (
     docker_config_file,
     registry_of,
 )
-from sandbox.tasks.task import ImageBuild
+from sandbox.tasks.task_containers import ImageBuild
 
 HELPER = """#!/bin/sh
 test "$1" = get || exit 9

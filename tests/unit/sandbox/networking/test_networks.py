@@ -12,7 +12,7 @@ import pytest
 from protocol.errors import UserError
 from sandbox.docker.retry import DockerEngineError
 from sandbox.networking.networks import SHARED_NETWORK, BuildNetworkContainer, NetworkTamperedError, SandboxNetworks
-from sandbox.tasks.task import NetworkMode
+from sandbox.tasks.task_network import NetworkMode
 
 PID = 4711
 

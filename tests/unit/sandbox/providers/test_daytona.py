@@ -22,7 +22,10 @@ from sandbox.errors import BuildError, SandboxLost, SandboxStartError, SandboxVa
 from sandbox.providers.daytona import handle as machines
 from sandbox.providers.daytona import sdk as seam
 from sandbox.providers.daytona.provider import DaytonaOptions, daytona_provider
-from sandbox.tasks.task import GradingLevel, ImageBuild, NetworkMode, Task, TaskNetwork, TaskService
+from sandbox.tasks.task import Task
+from sandbox.tasks.task_containers import ImageBuild, TaskService
+from sandbox.tasks.task_grading import GradingLevel
+from sandbox.tasks.task_network import NetworkMode, TaskNetwork
 from tests.support.fakes import fake_daytona
 from tests.support.fakes.fake_daytona import AsyncSandbox, CreateSandboxFromImageParams, FakeSdk
 

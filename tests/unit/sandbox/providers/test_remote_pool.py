@@ -28,7 +28,8 @@ from sandbox.providers.interface import open_sandbox
 from sandbox.providers.remote import RemotePool
 from sandbox.router.app import create_app
 from sandbox.router.pool_servers import RoutedPoolServers
-from sandbox.tasks.task import GradingLevel, Task
+from sandbox.tasks.task import Task
+from sandbox.tasks.task_grading import GradingLevel
 from tests.support.fakes.fake_provider import FakeProvider
 from tests.support.network.http_servers import pool_server, serving
 

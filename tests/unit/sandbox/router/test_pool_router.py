@@ -27,7 +27,8 @@ from sandbox.router.app import create_app
 from sandbox.router.placement import PoolServerNode, rank_nodes
 from sandbox.router.pool_servers import RoutedPoolServers
 from sandbox.server.service import PoolService
-from sandbox.tasks.task import ImageBuild, Task
+from sandbox.tasks.task import Task
+from sandbox.tasks.task_containers import ImageBuild
 from tests.support.fakes.fake_provider import FakeProvider
 from tests.support.network.http_servers import pool_server, serving
 from tests.support.sandbox.openclaw_client import OpenClawClient

@@ -11,7 +11,8 @@ import pytest
 from sandbox.errors import TaskFault
 from sandbox.session.shell import CommandResult
 from sandbox.session.task_setup import set_up_task
-from sandbox.tasks.task import Task, TaskHealthcheck
+from sandbox.tasks.task import Task
+from sandbox.tasks.task_containers import TaskHealthcheck
 
 
 class FakeNewSandbox:

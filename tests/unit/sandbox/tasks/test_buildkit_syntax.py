@@ -12,7 +12,7 @@ from sandbox.tasks.container_files.build_context import BuildPlan, read_build_co
 from sandbox.tasks.container_files.buildkit_syntax import ClassicBuild, to_classic
 from sandbox.tasks.file_tree import FileTree, TreeFile
 from sandbox.tasks.problems import TaskProblems
-from sandbox.tasks.task import ImageBuild
+from sandbox.tasks.task_containers import ImageBuild
 
 FILES = {"a": b"A", "d/e": b"E", "x.sh": b"#!/bin/sh\n"}
 

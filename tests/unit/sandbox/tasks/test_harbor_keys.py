@@ -9,17 +9,10 @@ import pytest
 from sandbox.tasks.formats.folders import load_task_folder, write_task_folder
 from sandbox.tasks.formats.harbor.directory import HARBOR
 from sandbox.tasks.loaded_task import LoadedTask
-from sandbox.tasks.task import (
-    OFFLINE,
-    ONLINE,
-    CollectCommand,
-    GradingLevel,
-    NetworkMode,
-    Task,
-    TaskHealthcheck,
-    TaskNetwork,
-    TestsEnvironment,
-)
+from sandbox.tasks.task import Task
+from sandbox.tasks.task_containers import TaskHealthcheck, TestsEnvironment
+from sandbox.tasks.task_grading import CollectCommand, GradingLevel
+from sandbox.tasks.task_network import OFFLINE, ONLINE, NetworkMode, TaskNetwork
 
 NONE, PROXY, FULL = NetworkMode.NONE, NetworkMode.PROXY, NetworkMode.FULL
 

@@ -10,7 +10,9 @@ from sandbox.images.image_names import images_of
 from sandbox.tasks.formats.folders import load_task_folder, write_task_folder
 from sandbox.tasks.formats.harbor.directory import HARBOR
 from sandbox.tasks.loaded_task import LoadedTask
-from sandbox.tasks.task import GradingLevel, StepsReward, Task, TaskHealthcheck, TestsEnvironment
+from sandbox.tasks.task import Task
+from sandbox.tasks.task_containers import TaskHealthcheck, TestsEnvironment
+from sandbox.tasks.task_grading import GradingLevel, StepsReward
 
 TWO = '[[steps]]\nname = "one"\n[[steps]]\nname = "two"\n'
 FILES = {

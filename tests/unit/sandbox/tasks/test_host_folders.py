@@ -9,7 +9,8 @@ import pytest
 from sandbox.tasks.formats import terminal_bench
 from sandbox.tasks.formats.folders import load_task_folder
 from sandbox.tasks.loaded_task import LoadedTask
-from sandbox.tasks.task import ImageBuild, Task
+from sandbox.tasks.task import Task
+from sandbox.tasks.task_containers import ImageBuild
 from sandbox.validation.task_warnings import find_task_warnings
 
 FILES = {

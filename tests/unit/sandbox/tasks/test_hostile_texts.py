@@ -23,7 +23,8 @@ from sandbox.tasks.formats.registry import FOLDER_FORMATS, ROW_FORMATS, TaskForm
 from sandbox.tasks.formats.rows import RowFormat, encode_row, read_row
 from sandbox.tasks.live_evidence import find_live_evidence
 from sandbox.tasks.problems import TaskProblems
-from sandbox.tasks.task import ImageBuild, Task
+from sandbox.tasks.task import Task
+from sandbox.tasks.task_containers import ImageBuild
 from sandbox.tasks.yaml_text import YamlError, parse_yaml
 
 LONG = 60_000

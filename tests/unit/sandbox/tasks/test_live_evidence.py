@@ -7,7 +7,7 @@ import textwrap
 import pytest
 
 from sandbox.tasks.live_evidence import TEST_SCRIPT, LiveEvidence, find_live_evidence, suggest_grading
-from sandbox.tasks.task import GradingLevel
+from sandbox.tasks.task_grading import GradingLevel
 
 PYTEST = "#!/bin/bash\ncurl -LsSf https://installer.example/uv/install.sh | sh\nuvx pytest /tests/test_outputs.py -rA\n"
 

@@ -22,7 +22,8 @@ from sandbox.tasks.problems import TaskProblems
 from sandbox.tasks.sites.serve import SITES
 from sandbox.tasks.sites.site_services import TOOLCHAIN_PYTHON
 from sandbox.tasks.sites.web_app import serve_app
-from sandbox.tasks.task import NetworkMode, Task
+from sandbox.tasks.task import Task
+from sandbox.tasks.task_network import NetworkMode
 from sandbox.toolchain.in_container.layout import ENVIRONMENT
 from sandbox.tools import BROWSER
 from sandbox.validation.web_oracle import oracle_calls

@@ -12,7 +12,8 @@ import pytest
 from sandbox.grading.isolation.decision import find_isolation_risk
 from sandbox.tasks.__main__ import COMMAND
 from sandbox.tasks.dataset_catalog import BUILT_IN_CATALOG, load_labelled_dataset
-from sandbox.tasks.task import BASE_IMAGE, GradingLevel, Task
+from sandbox.tasks.task import BASE_IMAGE, Task
+from sandbox.tasks.task_grading import GradingLevel
 from sandbox.validation.network_needs import TaskPhase, find_network_needs
 
 LABEL = "longshore-bench"

@@ -10,7 +10,8 @@ from sandbox.tasks.dataset import Dataset
 from sandbox.tasks.formats import terminal_bench
 from sandbox.tasks.formats.folders import load_task_folder
 from sandbox.tasks.network_policy import NetworkPolicy
-from sandbox.tasks.task import OFFLINE, ONLINE, NetworkMode, Task, TaskNetwork
+from sandbox.tasks.task import Task
+from sandbox.tasks.task_network import OFFLINE, ONLINE, NetworkMode, TaskNetwork
 
 PROXIED = TaskNetwork(agent=NetworkMode.PROXY, allowed_hosts=("a.org",))
 TASKS = tuple(Task(name, "", network=network) for name, network in (("a", OFFLINE), ("b", PROXIED), ("c", ONLINE)))

@@ -16,7 +16,8 @@ from sandbox.tasks.formats.swe_bugs.count_tests import summarise
 from sandbox.tasks.formats.swe_bugs.made_repository import EMPTY_TREE
 from sandbox.tasks.formats.swe_bugs.tests_files import is_tests_file
 from sandbox.tasks.problems import TaskProblems
-from sandbox.tasks.task import BASE_IMAGE, GradingLevel, Task
+from sandbox.tasks.task import BASE_IMAGE, Task
+from sandbox.tasks.task_grading import GradingLevel
 from sandbox.tasks.unified_diff import apply_patch
 from tests.support.tasks.bug_rows import bug_row, image_bug_row
 from tools.swe_bugs import make_patch, read_bugs, read_repository

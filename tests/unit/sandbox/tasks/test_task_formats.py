@@ -19,16 +19,10 @@ from sandbox.tasks.formats.harbor.directory import HARBOR
 from sandbox.tasks.formats.harbor.schema import REPORTS
 from sandbox.tasks.formats.registry import load_tasks
 from sandbox.tasks.loaded_task import LoadedTask
-from sandbox.tasks.task import (
-    ONLINE,
-    GradingLevel,
-    NetworkMode,
-    SharedFolder,
-    Task,
-    TaskError,
-    TaskNetwork,
-    TaskService,
-)
+from sandbox.tasks.task import Task, TaskError
+from sandbox.tasks.task_containers import SharedFolder, TaskService
+from sandbox.tasks.task_grading import GradingLevel
+from sandbox.tasks.task_network import ONLINE, NetworkMode, TaskNetwork
 from sandbox.validation.task_warnings import find_task_warnings
 from tests.support.tasks.parquet_files import write_parquet
 from tests.support.tasks.public_test_scripts import PROJECT

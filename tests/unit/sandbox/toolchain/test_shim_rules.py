@@ -13,7 +13,8 @@ from sandbox.grading.isolation.script_shell import choose_shell
 from sandbox.tasks.dataset_split import TaskSplit
 from sandbox.tasks.formats.generated.families import FAMILIES
 from sandbox.tasks.formats.generated.generator import make_task
-from sandbox.tasks.task import GradingLevel, Task
+from sandbox.tasks.task import Task
+from sandbox.tasks.task_grading import GradingLevel
 from sandbox.toolchain.in_container.layout import BASH, BUSYBOX
 from sandbox.toolchain.in_container.shim_rules import (
     ShimInstaller,

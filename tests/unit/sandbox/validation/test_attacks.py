@@ -18,7 +18,8 @@ from sandbox.grading.grade_result import GradeResult
 from sandbox.grading.isolation.decision import Isolation
 from sandbox.grading.results.verdict import GradedTest, GradingOutcome
 from sandbox.tasks.__main__ import COMMAND
-from sandbox.tasks.task import GradingLevel, Task, TaskStep
+from sandbox.tasks.task import Task, TaskStep
+from sandbox.tasks.task_grading import GradingLevel
 from sandbox.validation.attacks.attack import Attack, forged_reports
 from sandbox.validation.attacks.progress import report_attack_progress
 from sandbox.validation.attacks.report import report_attacks

@@ -19,7 +19,10 @@ from sandbox.tasks.dataset_split import DatasetSplit, TaskSplit, take_split
 from sandbox.tasks.formats.generated.families import FAMILIES
 from sandbox.tasks.formats.generated.generator import held_out_tasks
 from sandbox.tasks.formats.registry import TaskFormat
-from sandbox.tasks.task import GradingLevel, ImageBuild, NetworkMode, Task, TaskNetwork, TaskService, TaskStep
+from sandbox.tasks.task import Task, TaskStep
+from sandbox.tasks.task_containers import ImageBuild, TaskService
+from sandbox.tasks.task_grading import GradingLevel
+from sandbox.tasks.task_network import NetworkMode, TaskNetwork
 from sandbox.tasks.task_selection import filter_dataset, read_patterns
 from sandbox.validation.commands import report_dataset
 from sandbox.validation.dataset_report import build_report

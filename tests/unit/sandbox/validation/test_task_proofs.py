@@ -14,7 +14,8 @@ from sandbox.grading.grade_result import GradeResult
 from sandbox.grading.grader import Isolation
 from sandbox.grading.results.verdict import GradingOutcome, GradingReport, ReportedTest, judge_reports
 from sandbox.session.shell import CommandResult
-from sandbox.tasks.task import GradingLevel, Task
+from sandbox.tasks.task import Task
+from sandbox.tasks.task_grading import GradingLevel
 from sandbox.validation.proofs import ProofEnvironment, ProofVerdict, TaskProof, prove_tasks
 
 TASK = Task("t", "", run_tests="#!/bin/sh\n", solution="true\n", expected_tests=("a", "b"))

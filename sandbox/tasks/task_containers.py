@@ -1,0 +1,114 @@
+"""The containers of a task: how an image is built, what runs beside the agent's, and the container of tests."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from pydantic import with_config
+
+from sandbox.default_limits import CPUS, MEMORY_MB, SHM_MB
+from sandbox.tasks.strict_values import STRICT
+
+
+@with_config(STRICT)
+@dataclass(frozen=True)
+class ImageBuild:
+    """A build context. Equal contexts have equal digests, whatever their source; it has no slots, to keep its own."""
+
+    files: dict[str, bytes]
+    """Contents by path relative to the context."""
+    dockerfile: str = "Dockerfile"
+    executable: frozenset[str] = frozenset()
+    """Paths of ``files`` that are executable."""
+    args: dict[str, str] = field(default_factory=dict[str, str])
+    target: str = ""
+    """Stage to build; empty for the last one."""
+
+    @cached_property
+    def digest(self) -> str:
+        """64 hexadecimal digits, the digest of the whole context, which takes its time once."""
+        parts = [self.dockerfile.encode(), self.target.encode()]
+        parts += [text.encode() for pair in sorted(self.args.items()) for text in pair]
+        for path, content in sorted(self.files.items()):
+            parts += [path.encode(), b"x" if path in self.executable else b"-", content]
+        whole = hashlib.sha256()
+        for part in parts:
+            whole.update(len(part).to_bytes(8, "big"))
+            whole.update(part)
+        return whole.hexdigest()
+
+
+@with_config(STRICT)
+@dataclass(frozen=True, slots=True)
+class SharedFolder:
+    """A folder that several containers of a task share, at first with what the first of them has there."""
+
+    volume: str
+    """Name of what is shared; letters, digits, ``-``, ``_``, ``.`` only."""
+    target: str
+    """Absolute path in the container."""
+    read_only: bool = False
+
+
+@with_config(STRICT)
+@dataclass(frozen=True, slots=True)
+class TaskService:
+    """Another container next to the agent's, on their private network under its own name."""
+
+    name: str
+    image: str = ""
+    build: ImageBuild | None = None
+    command: tuple[str, ...] = ()
+    env: dict[str, str] = field(default_factory=dict[str, str])
+    healthcheck: str = ""
+    """Shell command that must exit with 0 before the agent starts; if empty, a running service is enough."""
+    memory_mb: int = MEMORY_MB
+    cpus: float = CPUS
+    shm_mb: int = SHM_MB
+    """Size of ``/dev/shm``."""
+    tmpfs: tuple[str, ...] = ()
+    """Folders in memory: absolute paths, with ``:options`` of mount or without."""
+    volumes: tuple[SharedFolder, ...] = ()
+
+
+@with_config(STRICT)
+@dataclass(frozen=True, slots=True)
+class TestsEnvironment:
+    """The clean container of tests: of an image of their own, which holds them in ``/tests``, or of the task's."""
+
+    __test__ = False
+    image: str = ""
+    build: ImageBuild | None = None
+    """Build of the image; replaces ``image``."""
+    env: dict[str, str] = field(default_factory=dict[str, str])
+    """Environment variables, instead of the task's ``env``."""
+    workdir: str = ""
+    """Directory in which the tests start; empty for the image's."""
+    memory_mb: int | None = None
+    """Like the next two: None for the task's own limit."""
+    cpus: float | None = None
+    storage_mb: int | None = None
+
+    @property
+    def has_image(self) -> bool:
+        """True if the image is the tests' own, not the task's."""
+        return bool(self.image or self.build)
+
+
+@with_config(STRICT)
+@dataclass(frozen=True, slots=True)
+class TaskHealthcheck:
+    """Says when the agent's container is ready, with the semantics of Docker's HEALTHCHECK."""
+
+    command: str
+    """Shell command that exits with 0 once the container is ready."""
+    interval_s: float = 5.0
+    timeout_s: float = 30.0
+    start_period_s: float = 0.0
+    """Seconds from the start in which failures do not count."""
+    start_interval_s: float = 5.0
+    """Seconds between two checks in the start period."""
+    retries: int = 3
+    """Failures in a row after which the sandbox cannot be used."""
