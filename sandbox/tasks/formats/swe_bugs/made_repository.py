@@ -10,9 +10,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from shlex import quote
 
 from sandbox.tasks.formats.swe_bugs.tests_files import files_of_tests, is_tests_file
+from sandbox.tasks.sites.site_services import TOOLCHAIN_PYTHON
 from sandbox.tasks.task import BASE_IMAGE, Task
 from sandbox.tasks.unified_diff import PatchError, apply_patch, changed_modes
 
@@ -24,9 +26,10 @@ _RUN = (
     "#!/bin/bash\n%s"
     f"uvx -p 3.13 -w pytest==8.4.1 -w pytest-json-ctrf==0.3.5 pytest --ctrf {_REPORT} %s -rA --tb=short\n"
 )
+_SHOW_CHANGES = (Path(__file__).parent / "show_changes.py").read_text("utf-8")
 _START = "/var/lib/start"
-_SETUP = f"%smkdir -p {_START} && cp -R /app {_START}/a && ln -s /app {_START}/b\n"
-SHOW_PATCH = f"cd {_START}/a && cd .. && {{ diff -aruN -x __pycache__ a b || [ $? = 1 ]; }}"
+_SETUP = f"%smkdir -p /var/lib && cp -R /app {_START}\n"
+SHOW_PATCH = f"{TOOLCHAIN_PYTHON} -I -B -c {quote(_SHOW_CHANGES)} {_START} /app"
 """Prints what the agent has changed, and fails if that cannot be told whole."""
 _COPY = "cp -R /solution/app/. /app/\n"
 

@@ -143,5 +143,8 @@ async def test_the_patch_of_an_attempt_is_shown(pool: SandboxPool):
         assert (await session.run(show_patch(task), 30.0)).output == ""
         await session.run("sed -i '/^ *break$/d' pagetext/patterns.py; echo new > note.txt", 30.0)
         patch = (await session.run(show_patch(task), 30.0)).output
+    assert patch.startswith(
+        "diff --git a/note.txt b/note.txt\nnew file mode 100644\n--- /dev/null\n+++ b/note.txt\n@@ "
+    )
+    assert "--- a/pagetext/patterns.py\n+++ b/pagetext/patterns.py\n@@ " in patch
     assert "-                break\n" in patch
-    assert "+++ b/note.txt" in patch

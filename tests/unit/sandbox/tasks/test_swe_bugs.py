@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from sandbox.tasks.dataset_catalog import BUILT_IN_CATALOG, load_labelled_dataset
 from sandbox.tasks.formats.registry import load_tasks
+from sandbox.tasks.formats.swe_bugs import show_changes
 from sandbox.tasks.formats.swe_bugs.bug_rows import FORMAT
 from sandbox.tasks.formats.swe_bugs.count_tests import summarise
 from sandbox.tasks.formats.swe_bugs.made_repository import EMPTY_TREE
@@ -95,6 +97,94 @@ def test_a_repository_in_an_image_is_graded_in_a_clean_one():
     assert "':(top,literal)tests/test_calc.py'" in task.run_tests
     assert "':(top,exclude,literal)calc.py'" in task.run_tests
     subprocess.run(["bash", "-n"], input=(task.setup + task.run_tests).encode(), check=True)
+
+
+def read_tree(folder: Path) -> dict[str, tuple[str, bytes]]:
+    """Modes and contents of files and links by path, of what a patch is about."""
+    return {
+        f"{path.relative_to(folder)}": (
+            (f"{path.lstat().st_mode & 0o170100:o}", path.read_bytes()) if not path.is_symlink()
+            else ("link", bytes(path.readlink()))
+        )
+        for path in folder.rglob("*")
+        if (path.is_file() or path.is_symlink()) and not {".git", ".pytest_cache", "__pycache__"} & {*path.parts}
+    }  # fmt: skip
+
+
+BEFORE: dict[str, bytes] = {
+    "changed.py": b"".join(b"line %d\n" % number for number in range(30)),
+    "removed.py": b"x\n",
+    "emptied.py": b"x\n",
+    "empty and removed.py": b"",
+    "no newline.txt": b"a\nb",
+    "made whole.txt": b"a\nb",
+    "run.sh": b"ls\n",
+    "was a link": b"->changed.py",
+    "becomes a link": b"x\n",
+    "turned": b"->changed.py",
+    "same.py": b"x\n",
+    "folder/removed.py": b"x\n",
+    "dos.txt": b"a\r\nb\r\n",
+}
+AFTER: dict[str, bytes] = {
+    "changed.py": b"first\n" + BEFORE["changed.py"].replace(b"line 20\n", b"").replace(b"line 29\n", b"last\n"),
+    "emptied.py": b"",
+    "no newline.txt": b"a\nc",
+    "made whole.txt": b"a\nb\n",
+    "run.sh": b"ls\n",
+    "was a link": b"x\n",
+    "becomes a link": b"->same.py",
+    "turned": b"->same.py",
+    "same.py": b"x\n",
+    "folder": b"a file\n",
+    "dos.txt": b"a\r\nc\r\n",
+    "new/deep/file.py": b"x\n",
+    "new/empty.py": b"",
+    'new/\u00e9 "quoted"\\\t\n\x01.py': b"x\n",
+    "new/link": b"->nowhere",
+    "bytes.bin": b"\x00\xff\r\x0c\n\x80",
+    ".pytest_cache/README.md": b"x\n",
+    "__pycache__/a.pyc": b"\x00",
+    ".git/HEAD": b"x\n",
+}
+
+
+def write_tree(folder: Path, files: dict[str, bytes]) -> Path:
+    for path, text in files.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        if text.startswith(b"->"):
+            (folder / path).symlink_to(text[2:].decode())
+        else:
+            (folder / path).write_bytes(text)
+    return folder
+
+
+def test_an_agents_changes_without_git_are_a_patch_that_git_applies(tmp_path: Path):
+    before, after = write_tree(tmp_path / "before", BEFORE), write_tree(tmp_path / "after", AFTER)
+    (after / "run.sh").chmod(0o755)
+    (after / "new/deep/file.py").chmod(0o755)
+    shown = subprocess.run(
+        [sys.executable, "-I", show_changes.__file__, before, after], check=True, capture_output=True
+    )
+    checkout = write_tree(tmp_path / "checkout", BEFORE)
+    subprocess.run(["git", "init", "-q", checkout], check=True)
+    applied = subprocess.run(["git", "apply", "-"], cwd=checkout, input=shown.stdout, capture_output=True, check=False)
+    assert applied.returncode == 0, applied.stderr
+    assert read_tree(checkout) == read_tree(after)
+    assert shown.stdout.startswith(b"diff --git a/becomes a link b/becomes a link\ndeleted file mode 100644\n--- a/")
+    back = subprocess.run(
+        ["git", "apply", "-R", "-"], cwd=checkout, input=shown.stdout, capture_output=True, check=False
+    )
+    assert back.returncode == 0, back.stderr
+    assert read_tree(checkout) == read_tree(before)
+    assert list(show_changes.show_changes(before, before)) == []
+
+
+def test_an_agents_changes_without_git_are_read_as_a_row_has_them(tmp_path: Path):
+    before, after = write_tree(tmp_path / "before", {"a.py": b"x\n"}), tmp_path / "after"
+    write_tree(after, {"a.py": b"y\n", "b.py": b"z\n"})
+    patch = "".join(show_changes.show_changes(before, after))
+    assert apply_patch(patch, {"a.py": "x\n"}) == {"a.py": "y\n", "b.py": "z\n"}
 
 
 def test_a_bug_is_written_as_it_was_read():
