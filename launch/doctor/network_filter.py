@@ -20,7 +20,8 @@ def check_network_filter(url: str, granted: NetworkPolicy, *, has_bridge: bool) 
         warning(
             CheckName.NETWORK,
             f"network `full`, which sandbox.network = {granted} gives to agents, is {unfiltered}",
-            "set sandbox.network = proxy, forbid these addresses in the machine's packet filter (chain INPUT for its own "
-            "servers; for others FORWARD, of Docker DOCKER-USER), or use the engine of `longshore host up`, which has no bridge",
+            "set sandbox.network = proxy, forbid these addresses in the machine's packet filter (chain INPUT for its "
+            "own servers; for others FORWARD, of Docker DOCKER-USER), or use the engine of `longshore host up`, which "
+            "has no bridge",
         )
     ]

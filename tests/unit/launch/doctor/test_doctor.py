@@ -149,7 +149,7 @@ W, F = FindingLevel.WARNING, FindingLevel.FAILED
             (
                 replace(ENGINE, has_bridge=True),
                 replace(REQUIREMENTS, network=policy),
-                *(W, "network", f"sandbox.network = {policy} gives to agents, is not filtered", "chain INPUT for its own"),
+                *(W, "network", f"sandbox.network = {policy} gives to agents, is not filtered", "chain INPUT for its"),
             )
             for policy in (NetworkPolicy.FULL, NetworkPolicy.TASK)
         ),
