@@ -35,7 +35,7 @@ DOCUMENTS = {"SETA": (CARD, SETA), "GRPO-TCR": (TCR,), "ART": (ART,), "OpenClaw"
 RECIPES = {
     "SETA": ("seta_qwen3_8b", "seta_miles_multinode"),
     "GRPO-TCR": ("grpo_tcr_qwen3_4b",),
-    "ART": ("art_terminal",),
+    "ART": ("art_terminal", "art_liveweb"),
     "OpenClaw": ("openclaw_terminal",),
 }
 MODELS = (
@@ -46,6 +46,8 @@ DRY = {"evaluate", "sft", "sweep"}
 """Verbs that ``--dry-run`` shows; ``cluster`` is one too, and its tasks are read besides."""
 REAL = {("tasks", "convert"), ("compare",)}
 """First words of what is run as it stands; of all else the arguments are parsed."""
+_START = re.compile(r"(?:python|bash|areal\.launcher\.local) [\w./-]+\.(?:py|sh)(?: prepare| --env-type [\w-]+)?")
+"""A program of another system, with its name of an environment."""
 _SPAN = re.compile(r"`([^`]+)`")
 
 
@@ -91,6 +93,14 @@ def test_what_is_typed_there_stands_in_the_document(section: str) -> None:
     assert [span for span in typed if span not in text] == []
 
 
+@pytest.mark.skipif(not REFERENCE.is_dir(), reason="the documents are not part of the repository")
+@pytest.mark.parametrize("section", DOCUMENTS)
+def test_each_program_that_a_document_starts_stands_in_the_page(section: str) -> None:
+    text = " ".join(map(read_document, DOCUMENTS[section]))
+    typed = " ".join(span for row in ROWS if row.section == section and row.has_commands for span in row.there)
+    assert [start for start in _START.findall(text) if start not in typed] == []
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the page's commands name, with small tasks of ours."""
@@ -108,7 +118,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     plan_dataset_write(HARBOR, harbor_tasks(), made / "seta-env-v2").write()
     plan_dataset_write(miles.FORMAT, harbor_tasks(), made / "miles/train.jsonl").write()
     plan_dataset_write(openclaw.FORMAT, terminal_bench_tasks(), made / "train.jsonl").write()
-    bug = orjson.loads(read_catalog(BUILT_IN_CATALOG)["longshore-swe"].path.read_bytes().splitlines()[0])
+    built_in = read_catalog(BUILT_IN_CATALOG)
+    (made / "liveweb.jsonl").symlink_to(built_in["longshore-web"].path)
+    bug = orjson.loads(built_in["longshore-swe"].path.read_bytes().splitlines()[0])
     write_lines(made / "swe-synth.jsonl", [bug | {"task_id": number} for number in range(1, 111)])
     write_lines(made / "open_agentrl_grpo_2k.jsonl", grpo_tcr_rows())
     messages = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "hi"}]
