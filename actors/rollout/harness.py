@@ -118,7 +118,7 @@ class HarnessRun:
     agent_s: float = 0.0
     """Seconds of the agent's time, sampling excluded."""
     exit_summary: str = ""
-    """Exit code and last output of the process."""
+    """How the process ended, and its last output."""
 
     async def play(self, task: Task) -> EpisodeStatus:
         """Run until the process ends or its time is up: the task's or step's own, or the run's for all steps.
@@ -146,7 +146,8 @@ class HarnessRun:
             self.agent_s = acted_s()
             self.sandbox.record_commands(call.command for turn in session.all_turns()[earlier:] for call in turn.calls)
         self.observer.on_result(ended.output)
-        self.exit_summary = f"exit code {ended.exit_code}, {ended.output[-_SUMMARY_CHARS:]!r}"
+        how = f"its time of {limit_s:g} s was up" if ended.timed_out else f"exit code {ended.exit_code}"
+        self.exit_summary = f"{how}, {ended.output[-_SUMMARY_CHARS:]!r}"
         if session.last_error is not None:
             raise session.last_error
         if ended.timed_out:
@@ -163,7 +164,7 @@ async def run_harness_episode(context: EpisodeContext, run: HarnessRun, session:
     """Run one request to its end with a harness.  Raises :class:`InfraError` if infrastructure failed."""
     graded = await run_and_grade(run.play, run.sandbox, context.task, lambda: session.last_content, context.deadlines)
     if not (segments := session.segments()):
-        raise no_reply_error(graded.error or run.exit_summary)
+        raise no_reply_error(run.exit_summary or graded.error)
     record = SampledEpisode(
         turns=session.turns(),
         segments=segments,

@@ -10,6 +10,7 @@ import ast
 import sys
 from collections.abc import Collection, Iterator, Mapping
 from enum import StrEnum
+from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
@@ -51,10 +52,17 @@ class Exposure(NamedTuple):
 
 def find_python_exposures(tests: Mapping[str, bytes]) -> Iterator[Exposure]:
     """Yield every such place in the Python files among the tests, by path."""
-    own = own_modules(tests)
+    own = frozenset(own_modules(tests))
     for path, data in sorted(tests.items()):
-        if path.endswith(".py") and (tree := parse_python(data)) is not None:
-            yield from _exposures(path, tree, own)
+        if path.endswith(".py"):
+            yield from _exposures_of(path, data, own)
+
+
+@lru_cache(maxsize=256)
+def _exposures_of(path: str, data: bytes, own: frozenset[str]) -> tuple[Exposure, ...]:
+    """Return those of one file: several questions about a task ask for them, and parsing takes most of their time."""
+    tree = parse_python(data)
+    return () if tree is None else tuple(_exposures(path, tree, own))
 
 
 def own_modules(tests: Mapping[str, bytes]) -> set[str]:
@@ -71,7 +79,7 @@ def parse_python(data: bytes) -> ast.Module | None:
         return None
 
 
-def _exposures(path: str, tree: ast.Module, own: set[str]) -> Iterator[Exposure]:
+def _exposures(path: str, tree: ast.Module, own: frozenset[str]) -> Iterator[Exposure]:
     known, aliases = _OWN_MODULES | sys.stdlib_module_names | own, dict(find_aliases(tree))
     calls = {id(node.func): node for node in ast.walk(tree) if isinstance(node, ast.Call)}
     for node in ast.walk(tree):
@@ -82,11 +90,10 @@ def _exposures(path: str, tree: ast.Module, own: set[str]) -> Iterator[Exposure]
                 yield from _imported(path, node, [module], known)
             case ast.Name() | ast.Attribute():
                 name, call = full_name(node, aliases), calls.get(id(node))
-                what = ast.unparse(call or node)
                 if name in _LOADERS:
-                    yield Exposure(ExposureKind.IMPORTED, path, node.lineno, what)
+                    yield Exposure(ExposureKind.IMPORTED, path, node.lineno, ast.unparse(call or node))
                 elif name in _STARTERS and not (call and _is_unprivileged(call)):
-                    yield Exposure(ExposureKind.STARTED, path, node.lineno, what)
+                    yield Exposure(ExposureKind.STARTED, path, node.lineno, ast.unparse(call or node))
             case _:
                 pass
 

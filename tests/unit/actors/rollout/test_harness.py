@@ -177,10 +177,17 @@ async def test_all_commands_of_a_step_are_read_for_signs_of_cheating_though_an_e
     assert place.recorded == ["cat /tests/secret", "ls"]
 
 
-async def test_a_harness_that_got_no_reply_is_an_infrastructure_failure() -> None:
+@pytest.mark.parametrize(
+    ("ended", "why"),
+    [
+        (HarnessExit(127, "no such program"), "exit code 127, 'no such program'"),
+        (HarnessExit(None, "starting", timed_out=True), r"its time of \d+ s was up, 'starting'"),
+    ],
+)
+async def test_a_harness_that_got_no_reply_is_an_infrastructure_failure(ended: HarnessExit, why: str) -> None:
     async with open_gateway() as made:
-        with pytest.raises(InfraError, match="without a reply from the policy: exit code 127, 'no such program'"):
-            await episode(made, asking(made, 0, HarnessExit(127, "no such program"))).run()
+        with pytest.raises(InfraError, match=f"without a reply from the policy: {why}"):
+            await episode(made, asking(made, 0, ended)).run()
 
 
 async def test_an_engine_failure_under_a_harness_is_not_a_policy_outcome() -> None:
