@@ -1,6 +1,6 @@
 """The commands of the pages for a newcomer's own tasks and agent that need something of the reader's, as they stand:
-only the placeholders are replaced, by a model that says little, a scripted model at a URL, tasks, bugs, a registry and
-a package that the test makes. If these fail, a page promises what its command does not do.
+only the placeholders are replaced, by a model that says little, a scripted model at a URL, tasks, bugs, a registry,
+an image and a package that the test makes. If these fail, a page promises what its command does not do.
 
 Runs would take hours: they are stopped by Ctrl-C once an episode has ended."""
 
@@ -22,18 +22,22 @@ from protocol.cli.exit_codes import EXIT_INTERRUPTED
 from sandbox.docker import daemon
 from sandbox.host_record import SandboxHost
 from sandbox.tasks.formats.registry import load_tasks
+from tests.support.actors.published_harnesses import install_or_skip
 from tests.support.documented_commands import ROOT, CommandMark, DocumentedCommand, read_commands
 from tests.support.fakes.fake_bucket import FakeBucket
-from tests.support.fakes.fake_chat import Reply, Request, serve_fake_chat
+from tests.support.fakes.fake_chat import scripted_replies, serve_fake_chat
 from tests.support.fakes.fake_registry import FakeRegistry
+from tests.support.plugin_package import write_plugin_package
 from tests.support.runs.terse_model import build_terse_model
+from tests.support.sandbox.browsers import install_browser_or_skip
+from tests.support.sandbox.python_image import pip_image
 from tests.support.tasks.bug_rows import image_bug_row
 from tests.support.typed_commands import ReaderRun, lay_out, start_typing, type_in
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 DOCS = ROOT / "docs"
-PAGES = ("your-tasks.md", "your-agent.md", "formats.md")
+PAGES = ("your-tasks.md", "your-agent.md", "formats.md", "gateway.md")
 COMMANDS = {
     "evaluate": ("your-tasks.md", "evaluate --model /path/to/folder"),
     "train": ("your-tasks.md", "cluster instruct --model /path/to/folder"),
@@ -41,13 +45,23 @@ COMMANDS = {
     "load": ("your-tasks.md", "images load"),
     "fetch": ("your-tasks.md", "data get https://BUCKET/bugs"),
     "prefetch": ("your-tasks.md", "images prefetch bugs.jsonl"),
+    "web": ("your-tasks.md", "evaluate --oracle --tasks longshore-web"),
     "url": ("your-agent.md", "evaluate --model http://127.0.0.1:30000/v1"),
+    "object": ("your-agent.md", "cluster demo --model /path/to/folder --set agent.kind=prompt_lines"),
+    "image": ("your-agent.md", "images build ./my-agent"),
+    "program": ("your-agent.md", "--set agent.harness=python3 /opt/agent.py"),
+    "gateway": ("gateway.md", "--set agent.harness=python3 /opt/agent.py"),
+    "install": ("your-agent.md", "harness install claude-code"),
+    "evaluate harness": ("your-agent.md", "evaluate --model /path/to/folder --tasks ./tasks --agent claude-code"),
+    "train harness": ("your-agent.md", "cluster instruct --model /path/to/folder --agent claude-code"),
 }
-"""The commands of these pages with the mark ``[yours]`` that are run."""
-PARSED = ("claude-code", "longshore-web", "prompt_lines", "/opt/agent.py")
-"""Words of commands that are only parsed. Claude Code is fetched from npm, and its prompt of 49,000 characters takes a
-model on two cores minutes for each reply. The others take eighteen browsers, or a run of the demo each; smaller ones
-are in test_evaluate.py, test_run_harness.py, test_liveweb_evaluation.py and tests/unit/test_plugins.py."""
+"""The commands of these pages with the mark ``[yours]``."""
+PYTHON = "python:3.12-slim"
+"""What the image of the page's agent is made from."""
+PYPI = ("--allow-host", "pypi.org", "--allow-host", "files.pythonhosted.org")
+"""For machines that reach PyPI at an address that is not public."""
+FEW = ("--set", "rollout.episodes_per_worker=2")
+"""Fewer agents at once, for machines that other tests share: the time to start a program is the agent's."""
 MODEL_FOLDER, MODEL_URL = "/path/to/folder", "http://127.0.0.1:30000/v1"
 
 
@@ -71,11 +85,14 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def folder(tmp_path: Path, docker_engine: SandboxHost) -> Path:
-    """A reader's folder: what the two pages show, and the same tasks under both names."""
+    """A reader's folder: what the two pages show, and the same tasks under another name with time for eight programs
+    that start at once on two shared cores."""
     del docker_engine
     for page in ("your-tasks.md", "your-agent.md"):
         lay_out(DOCS / page, tmp_path)
     shutil.copytree(tmp_path / "my-tasks", tmp_path / "tasks")
+    settings = tmp_path / "tasks/count-lines/task.toml"
+    settings.write_text(settings.read_text().replace("timeout_sec = 60", "timeout_sec = 600"))
     return tmp_path
 
 
@@ -93,14 +110,19 @@ def home(docker_engine: SandboxHost, tmp_path: Path) -> Iterator[dict[str, str]]
 
 def test_every_command_that_needs_something_of_the_readers_is_run_here() -> None:
     shown = [str(command) for page in PAGES for command in yours(page)]
-    assert sorted(each for each in shown if not any(word in each for word in PARSED)) == sorted(
-        str(find(name)) for name in COMMANDS
-    )
+    assert sorted(shown) == sorted(str(find(name)) for name in COMMANDS)
 
 
 def read_summary(folder: Path) -> dict[str, Any]:
     (summary,) = (folder / "evaluations").glob("*/summary.json")
     return json.loads(summary.read_text())
+
+
+def test_the_oracle_solves_all_tasks_of_the_web(folder: Path, docker_engine: SandboxHost) -> None:
+    install_browser_or_skip(docker_engine)
+    type_in(find("web"), folder)
+    summary = read_summary(folder)
+    assert (summary["graded"], summary["pass_ratio"]) == (18, 1.0)
 
 
 @pytest.mark.sglang
@@ -111,14 +133,12 @@ def test_a_model_in_a_folder_is_evaluated_on_the_tasks(folder: Path, model: Path
     assert "count-lines" in (next((folder / "evaluations").glob("*/results.csv"))).read_text()
 
 
-def count_lines(request: Request) -> Reply:
-    if any(message["role"] == "assistant" for message in request["messages"]):
-        return "```bash\necho COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT\n```"
-    return "```bash\nwc -l < /app/input.txt > /app/answer.txt\n```"
+COUNT = "wc -l < /app/input.txt > /app/answer.txt"
 
 
 async def test_a_model_at_a_url_is_evaluated_with_an_agent_of_bash(folder: Path) -> None:
-    async with serve_fake_chat(count_lines) as chat:
+    end = "```bash\necho COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT\n```"
+    async with serve_fake_chat(scripted_replies(f"```bash\n{COUNT}\n```", end)) as chat:
         await asyncio.to_thread(type_in, find("url"), folder, {MODEL_URL: chat.url})
     summary = read_summary(folder)
     assert (summary["graded"], summary["pass_count"], summary["pass_ratio"]) == (8, 8, 1.0)
@@ -163,6 +183,9 @@ async def test_bugs_of_a_bucket_are_fetched_and_their_images_pulled(folder: Path
         assert "0 built, 1 pulled, 0 existed, 0 failed" in pulled.stdout
 
 
+AS_AN_AGENT = {"completed", "turn_limit", "context_limit", "malformed_limit"}
+
+
 def assert_stopped(run: ReaderRun, statuses: set[str]) -> None:
     """Wait for an episode that ended as it should, press Ctrl-C, and check that the run ends in order."""
     event = run.wait_event("episode.finished", lambda each: each["status"] in statuses)
@@ -176,4 +199,61 @@ def assert_stopped(run: ReaderRun, statuses: set[str]) -> None:
 @pytest.mark.sglang
 def test_a_run_trains_on_the_tasks(folder: Path, model: Path) -> None:
     with start_typing(find("train"), folder, {MODEL_FOLDER: str(model)}) as run:
-        assert_stopped(run, {"completed", "turn_limit", "context_limit", "malformed_limit"})
+        assert_stopped(run, AS_AN_AGENT)
+
+
+@pytest.mark.ray
+@pytest.mark.sglang
+def test_a_run_trains_an_agent_of_an_installed_package(
+    folder: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_plugin_package(folder / "site")
+    monkeypatch.setenv("PYTHONPATH", str(folder / "site"))
+    with start_typing(find("object"), folder, {MODEL_FOLDER: str(model)}) as run:
+        assert_stopped(run, AS_AN_AGENT)
+
+
+@pytest.fixture
+def agent_image(folder: Path, docker_engine: SandboxHost) -> str:
+    """The image of the page's agent. Debian's Python stands in for the official image, which needs a registry."""
+    dockerfile = folder / "my-agent/Dockerfile"
+    dockerfile.write_text(dockerfile.read_text().replace(PYTHON, pip_image(docker_engine)))
+    built = type_in(find("image"), folder, added=PYPI)
+    (image,) = re.findall(r"^(longshore/build:\S+)  my-agent$", built.stdout, re.MULTILINE)
+    return image
+
+
+async def test_the_program_of_the_page_solves_a_task(folder: Path, agent_image: str) -> None:
+    """Evaluated as the page evaluates another agent."""
+    image = ("--set", f"sandbox.image={agent_image}")
+    async with serve_fake_chat(scripted_replies("I count.\n```sh\n" + COUNT + "\n```", "Done.")) as chat:
+        settings = {MODEL_URL: chat.url, "agent.kind=bash": "agent.harness=python3 /opt/agent.py"}
+        await asyncio.to_thread(type_in, find("url"), folder, settings, added=image)
+    summary = read_summary(folder)
+    assert (summary["graded"], summary["pass_ratio"]) == (8, 1.0)
+
+
+@pytest.mark.ray
+@pytest.mark.sglang
+def test_a_run_trains_a_program_in_an_image_of_its_own(folder: Path, model: Path, agent_image: str) -> None:
+    assert find("gateway").words == find("program").words
+    with start_typing(find("program"), folder, {MODEL_FOLDER: str(model), "IMAGE": agent_image}, added=FEW) as run:
+        assert_stopped(run, {"completed"})
+
+
+@pytest.mark.sglang
+def test_a_published_harness_is_evaluated_on_the_tasks(folder: Path, model: Path, docker_engine: SandboxHost) -> None:
+    install_or_skip(docker_engine, "claude-code")
+    installed = type_in(find("install"), folder)
+    assert re.fullmatch(r"claude-code: /\S+\n", installed.stdout)
+    done = type_in(find("evaluate harness"), folder, {MODEL_FOLDER: str(model)})
+    summary = read_summary(folder)
+    assert (summary["graded"], summary["pass_count"]) == (8, 0), done.stderr
+
+
+@pytest.mark.ray
+@pytest.mark.sglang
+def test_a_run_trains_a_published_harness(folder: Path, model: Path, docker_engine: SandboxHost) -> None:
+    install_or_skip(docker_engine, "claude-code")
+    with start_typing(find("train harness"), folder, {MODEL_FOLDER: str(model)}, added=FEW) as run:
+        assert_stopped(run, {"completed"})

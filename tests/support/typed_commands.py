@@ -14,6 +14,9 @@ from protocol.run_directory.run_tail import read_events
 from tests.support.documented_commands import ROOT, DocumentedCommand, read_files
 from tests.support.runs.cluster_runs import PATIENCE_S, Event, eventually
 
+_EPISODE_S = 1500.0
+"""For the first episodes of a run: with the start of its engine."""
+
 
 def lay_out(page: Path, folder: Path) -> None:
     """Write the files that a page shows whole."""
@@ -22,15 +25,17 @@ def lay_out(page: Path, folder: Path) -> None:
         (folder / path).write_text(text)
 
 
-def command_line(command: DocumentedCommand, placeholders: Mapping[str, str] | None = None) -> list[str]:
-    """Return what runs a command by this interpreter, with its placeholders replaced.
+def command_line(
+    command: DocumentedCommand, placeholders: Mapping[str, str] | None = None, added: Sequence[str] = ()
+) -> list[str]:
+    """Return what runs a command by this interpreter, with its placeholders replaced and words that this machine needs.
 
     Raises AssertionError for a placeholder that the command does not have."""
     words = ["-m", command.module, *command.arguments] if command.module else list(command.words[1:])
     for old, new in (placeholders or {}).items():
         assert any(old in word for word in words), f"{command} has no {old}"
         words = [word.replace(old, new) for word in words]
-    return [sys.executable, *words]
+    return [sys.executable, *words, *added]
 
 
 def reader_environment(variables: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -45,10 +50,11 @@ def type_in(
     placeholders: Mapping[str, str] | None = None,
     variables: Mapping[str, str] | None = None,
     codes: frozenset[int] = frozenset({0}),
+    added: Sequence[str] = (),
 ) -> subprocess.CompletedProcess[str]:
     """Run a command in ``folder``.  Raises AssertionError for an exit code that is not of ``codes``."""
     done = subprocess.run(
-        command_line(command, placeholders),
+        command_line(command, placeholders, added),
         cwd=folder,
         env=reader_environment(variables),
         stdin=subprocess.DEVNULL,
@@ -92,7 +98,7 @@ class ReaderRun:
             assert fitting or not ended, f"the run ended without {kind} of that kind: {found}\n{self.stderr[-4000:]}"
             return fitting[0] if fitting else None
 
-        return eventually(kind, look)
+        return eventually(kind, look, _EPISODE_S)
 
     def interrupt(self) -> int:
         """Press Ctrl-C and return the exit code."""
@@ -106,9 +112,10 @@ def start_typing(
     folder: Path,
     placeholders: Mapping[str, str] | None = None,
     variables: Mapping[str, str] | None = None,
+    added: Sequence[str] = (),
 ) -> Generator[ReaderRun]:
     """Start a command that trains for long, and end it with the block."""
-    run = ReaderRun(command_line(command, placeholders), folder, reader_environment(variables))
+    run = ReaderRun(command_line(command, placeholders, added), folder, reader_environment(variables))
     try:
         yield run
     finally:
