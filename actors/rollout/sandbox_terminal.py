@@ -26,6 +26,7 @@ from sandbox.providers.interface import LocalSandbox, Sandbox
 from sandbox.providers.pool_sandbox import AgentSandbox, PoolSandbox
 from sandbox.providers.remote_tools import ProviderToolTarget, call_remote_tool
 from sandbox.session.sandbox_session import SandboxSession
+from sandbox.tasks.network_policy import lacks_network
 from sandbox.tasks.task import Task
 from sandbox.tools import SHELL_ONLY, PortableToolContext, ToolContext, ToolResult, Toolset, call_tool, needs_browser
 
@@ -149,6 +150,12 @@ class SandboxTerminal:
             self._browser, shown = await SandboxBrowser.open(self.session, self.task.start_url, budget)
         except (SandboxDestroyed, SandboxLost) as error:
             raise SandboxStartError(f"the browser did not start: {error}") from error
+        except SandboxStartError as error:
+            if not lacks_network(self.task):
+                raise
+            raise SandboxStartError(
+                f"{error} (the task asks for a network that it does not get: --set sandbox.network=task gives it)"
+            ) from error
         self.opening = ToolResult(shown.text, raw=shown.text, picture=shown.picture)
 
     async def _begin_steps(self) -> None:

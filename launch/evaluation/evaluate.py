@@ -42,7 +42,9 @@ def run(given: EvaluateArguments, out: JsonOutput) -> int:
     given.check()
     evaluation = build_evaluation(given)
     _check(evaluation)
-    folder = evaluation.arguments.folder
+    folder, notice = evaluation.arguments.folder, evaluation.selection.notice
+    if notice:
+        error_console().print(f"warning: {notice}")
     if given.dry_run:
         print_toml(_describe_plan(evaluation), out)
         return EXIT_OK
@@ -85,8 +87,6 @@ def _run(evaluation: StandaloneEvaluation) -> EvaluationSummary:
     console, selection, plan = error_console(), evaluation.selection, evaluation.plan
     for line in selection.left_out:
         console.print(f"left out: {line}")
-    if selection.notice:
-        console.print(f"warning: {selection.notice}")
     with open_evaluation_folder(evaluation.arguments.folder, evaluation.spec) as folder:
         to_run = evaluation.remaining_attempts(folder.records)
         console.print(

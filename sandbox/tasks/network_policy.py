@@ -70,6 +70,11 @@ def grant_networks(tasks: Sequence[Task], policy: NetworkPolicy, option: str) ->
     )
 
 
+def lacks_network(task: Task) -> bool:
+    """Return whether the agent of ``task`` has no network although the task names hosts that it is to reach."""
+    return task.network.agent is NetworkMode.NONE and bool(task.network.allowed_hosts)
+
+
 def _falls_short(asked: Task, granted: Task) -> bool:
     wanted, got = asked.network, granted.network
     pairs = ((wanted.agent, got.agent), (wanted.verify, got.verify))

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import re
 
 import pytest
 
 from actors.rollout.sandbox_terminal import SandboxTerminal
 from actors.rollout.terminal import SandboxDestroyedByAgent
-from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxVanished
+from sandbox.browser.browser import SandboxBrowser
+from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxStartError, SandboxVanished
 from sandbox.tasks.task import Task
-from sandbox.tools import SETA
+from sandbox.tasks.task_network import NetworkMode, TaskNetwork
+from sandbox.tools import BROWSER, SETA
 from tests.support.actors.episodes import local_sandbox, terminal_limits
 
 VANISHED = SandboxVanished("nothing says why")
@@ -105,3 +108,27 @@ async def test_an_agent_can_call_only_tools_of_its_set() -> None:
 async def test_a_sandbox_lost_before_the_first_action_is_not_charged_to_the_agent() -> None:
     with pytest.raises(SandboxVanished):
         await terminal(VANISHED, vanished_before=True).grade("")
+
+
+@pytest.mark.parametrize(
+    ("network", "says"),
+    [
+        (
+            TaskNetwork(allowed_hosts=("example.org",)),
+            "silence (the task asks .*: --set sandbox.network=task gives it)",
+        ),
+        (TaskNetwork(agent=NetworkMode.PROXY, allowed_hosts=("example.org",)), "silence"),
+        (TaskNetwork(), "silence"),
+    ],
+)
+async def test_a_page_that_does_not_answer_for_want_of_a_network_is_told_with_how_to_give_it(
+    monkeypatch: pytest.MonkeyPatch, network: TaskNetwork, says: str
+) -> None:
+    async def find_silence(*_: object) -> None:
+        raise SandboxStartError("silence")
+
+    monkeypatch.setattr(SandboxBrowser, "open", find_silence)
+    task = Task(id="t", instruction="look", start_url="https://example.org/", network=network)
+    with pytest.raises(SandboxStartError) as caught:
+        await SandboxTerminal(local_sandbox(None, task), task, terminal_limits(), tools=BROWSER).begin()
+    assert re.fullmatch(says.replace("(", r"\(").replace(")", r"\)"), str(caught.value))

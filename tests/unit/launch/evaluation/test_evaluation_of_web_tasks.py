@@ -13,6 +13,7 @@ from launch.evaluation.standalone.evaluation import StandaloneEvaluation, build_
 from protocol.cli.arguments import parse_arguments
 from protocol.errors import UserError
 from sandbox.tasks.formats.liveweb.generator import make_web_row
+from tests.support.commands import call_command
 
 
 def evaluation(tasks: Path, *words: str) -> StandaloneEvaluation:
@@ -36,3 +37,16 @@ def test_a_model_has_to_be_given_one(tasks: Path) -> None:
     with pytest.raises(UserError, match=r"shop-buy-0 begins on a page of the web: .* --set agent\.toolset=browser"):
         evaluation(tasks, *model)
     assert evaluation(tasks, "art_liveweb", *model).config.agent.toolset is ToolsetKind.BROWSER
+
+
+def test_a_task_of_the_live_web_without_its_network_is_told_before_anything_starts(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    row = {"task_id": 7, "start_url": "https://example.org/", "question": "?", "answer": {"number": 1}}
+    file = tmp_path / "rows.jsonl"
+    file.write_text(json.dumps(row))
+    words = ("--noop", "--tasks", str(file), "--output", str(tmp_path / "out"), "--dry-run")
+    warning = "warning: 1 of 1 tasks ask for more network than they get, which is none: --set sandbox.network=task"
+    done = call_command(capfd, "launch.evaluation.evaluate", *words)
+    assert (done.returncode, done.stderr.startswith(warning)) == (0, True), done.stderr
+    assert call_command(capfd, "launch.evaluation.evaluate", *words, "--set", "sandbox.network=task").stderr == ""
