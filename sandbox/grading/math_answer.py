@@ -27,15 +27,25 @@ _MARKUP = r"(?:\\[()\[\]]|\\q?quad|\\[,; ]|[$\s])*"
 _BETWEEN_BOXES = re.compile(f"{_MARKUP}(?:,{_MARKUP})?{_AND}{_MARKUP}")
 _NO_LIMITS = r"(?!.*\b(?:and|or|not|more|less|fewer|least|most|than)\b)"
 _SQUARED = r"\s*(?:\^\s*\{?\d\}?)?$"
+_UNIT_WORD = r"(?=[a-z]{3}|in(?![a-z]))[a-z]*[aeiou][a-z]+(?:/[a-z]+)?"
 _UNIT = re.compile(
     r"(?:(?<=[\d})])|(?<=\\pi))\s*\\(?:text(?:bf|it|rm|normal)?|mathrm|mbox)"
     rf"\s*\{{(?P<set>{_NO_LIMITS}[^{{}}\d]*)\}}{_SQUARED}"
-    rf"|(?<=\d)\s+(?P<plain>{_NO_LIMITS}(?:[ckm]?m|k?g|ft|lb|hr|[a-z]*[aeiou][a-z]+(?:/[a-z]+)?)){_SQUARED}"
+    rf"|(?<=\d)\s+(?P<plain>{_NO_LIMITS}(?:[ckm]?m|k?g|ft|lb|hr|{_UNIT_WORD})){_SQUARED}"
+    rf"|(?<=[}})])\s+(?P<behind>{_NO_LIMITS}(?:[ckm]m|kg|ft|lb|hr|{_UNIT_WORD})){_SQUARED}"
     r"|(?<=\d)\s*(?P<sign>\\?%)$"
 )
+_UNIT_NAMES = {
+    "mm": "millimeter", "cm": "centimeter", "m": "meter", "km": "kilometer", "g": "gram", "kg": "kilogram",
+    "in": "inch", "inches": "inch", "ft": "foot", "feet": "foot", "lb": "pound", "lbs": "pound",
+    "sec": "second", "secs": "second", "min": "minute", "mins": "minute", "hr": "hour", "hrs": "hour",
+}  # fmt: skip
+_METRES = re.compile("metre(s?)$")
 _PERCENT = {"%", "percent", "percentage", "pct"}
 _SET_BUILDER = re.compile(r"\\\{[^}]*(?::|\\mid|\||\\vert)")
 _WORDS = re.compile(r"[^\W\d_]{2,}(?:[\s-]+[^\W\d_]+)*")
+_LETTERS = re.compile("[xyz]+")
+"""A product of unknowns, and no word."""
 _PRODUCT = re.compile(r"\\(?:cdot|times)(?![A-Za-z])|\*")
 """Shows that letters are factors, and no word."""
 _NUMBER = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)")
@@ -95,7 +105,7 @@ class _Answer:
         unit = ""
         if found is not None:
             text = text[: found.start()]
-            unit = " ".join(found[found.lastgroup or 0].replace("\\", "").split()).casefold()
+            unit = _name_unit(" ".join(found[found.lastgroup or 0].replace("\\", "").split()).casefold())
         is_percent = unit in _PERCENT
         return cls(drop_thousands_separators(as_latex(text)), "" if is_percent else unit, is_percent)
 
@@ -103,6 +113,12 @@ class _Answer:
     def fraction(self) -> str:
         """The answer with 50 percent as 50/100."""
         return rf"\frac{{{self.text}}}{{100}}" if self.is_percent else self.text
+
+
+def _name_unit(unit: str) -> str:
+    """Return one name for a unit, whether it is written whole or not, of one or of several."""
+    unit = _METRES.sub(r"meter\1", unit)
+    return _UNIT_NAMES.get(unit) or unit.removesuffix("s")
 
 
 def _find_closing_brace(text: str, begin: int) -> int | None:
@@ -120,6 +136,8 @@ def _same_texts(one: str, other: str) -> bool:
         return False
     if _SPACE.sub("", one) == _SPACE.sub("", other):
         return True
+    if _LETTERS.fullmatch(one) and _LETTERS.fullmatch(other):
+        return sorted(one) == sorted(other)
     if (_WORDS.fullmatch(one) or _WORDS.fullmatch(other)) and not _PRODUCT.search(one + other):
         return _SPACE.sub("", one).casefold() == _SPACE.sub("", other).casefold()
     if _NUMERAL.fullmatch(one) or _NUMERAL.fullmatch(other):

@@ -41,6 +41,13 @@ def _repeating(found: re.Match[str]) -> str:
     return rf"\frac{{{int(whole + first + again) - int(whole + first)}}}{{{below}}}"
 
 
+def _ordinal(found: re.Match[str]) -> str:
+    """Return the number of ``7th``, and what is no ordinal, such as ``7st``, as it is."""
+    number = int(found[1])
+    suffix = "th" if 10 < number % 100 < 14 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return found[1] if found[2] == suffix else found[0]
+
+
 def _radians(degrees: re.Match[str]) -> str:
     return rf"(\frac{{{degrees[1] or 1}\pi}}{{180}})"
 
@@ -60,6 +67,8 @@ _MARKUP = _rules(
 _LATEX = _rules(
     (rf"{_WORD_COMMAND}\{{([^{{}}]*)\}}", r"\1"),
     (r"^\(([A-Za-z])\)$", r"\1"),
+    (r"^=\s*(?=\S)", ""),
+    (r"^(\d+)\s*(?:\^\s*\{?\s*)?(st|nd|rd|th)\}?$", _ordinal),
     (r"\{([,:])\}", r"\1"),
     (r"(?:,\s*)?(?<=[\d\s)}])(?:or|and)(?=[\s\\(\d-])", ","),
     (r";", ","),

@@ -27,6 +27,8 @@ from sandbox.tasks.yaml_text import YamlError, parse_yaml
 
 Model = TypeVar("Model", bound=BaseModel)
 REGULAR_FILES_ONLY = "links, pipes and devices are not copied into a sandbox: a link could lead out of the task"
+_TYPE_NAME = re.compile(r"(constrained-)?(int|float|str|bool)|(list|dict|tuple|function-\w+)\[.*\]")
+"""Pydantic's name of one type among several that a value may have, which it puts into the value's place."""
 _SHOWN = 300
 """Maximum characters of an unexpected error that are shown."""
 
@@ -101,10 +103,16 @@ class TaskProblems:
     def add_validation_error(
         self, name: str, error: ValidationError, *, at: str = "", unknown: str = "unknown key"
     ) -> None:
-        """Record every error of a validation of ``name``, below its key ``at``."""
+        """Record every error of a validation of ``name``, below its key ``at``; as one, what each of a value's types
+        says of it."""
+        reasons: dict[str, list[str]] = {}
         for each in error.errors(include_url=False, include_input=False):
-            where = ".".join(map(str, ((at, *each["loc"]) if at else each["loc"]))) or "the whole file"
-            self.add(f"{name}: {where}", unknown if each["type"] == "extra_forbidden" else describe_invalid_value(each))
+            path = [str(part) for part in each["loc"] if not _TYPE_NAME.fullmatch(str(part))]
+            where = ".".join([at, *path] if at else path) or "the whole file"
+            reason = unknown if each["type"] == "extra_forbidden" else describe_invalid_value(each)
+            reasons.setdefault(where, []).append(reason)
+        for where, said in reasons.items():
+            self.add(f"{name}: {where}", " or ".join(said))
 
     def read_regular_files(self, tree: FileTree, folder: str) -> dict[str, bytes]:
         """Return the contents below ``folder`` by path; links, pipes and devices are problems."""

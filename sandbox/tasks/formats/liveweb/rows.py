@@ -10,6 +10,7 @@ state is asked of a site of ours by SQL.  ``actions`` are the oracle's; the last
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterator
 from http import HTTPStatus
 from pathlib import Path
@@ -36,6 +37,7 @@ ACTIONS_FILE = "actions.json"
 """File of the solution with the oracle's actions, which a browser carries out."""
 ANSWER_INSTRUCTION = "\n\nEnd with the action stop and your answer."
 _ROW = "row."
+_ADDRESS = re.compile(r"https?://[^\s/]")
 _PROGRAM = "web_checks.py"
 _RUN = f"#!/bin/sh\nexec {TOOLCHAIN_PYTHON} -I -B /tests/{_PROGRAM}\n"
 _NO_SCRIPT = "echo 'the solution is what a browser does: /solution/actions.json' >&2\nexit 1\n"
@@ -75,7 +77,9 @@ class _Action(BaseModel):
 
 
 def _check_address(url: str) -> str:
-    """Return an address that can be split.  Raises ValueError."""
+    """Return an address of a page that can be split.  Raises ValueError."""
+    if not _ADDRESS.match(url):
+        raise ValueError(f"must be http://HOST/… or https://HOST/…, not {url!r}")
     _ = urlsplit(url).port
     return url
 
@@ -83,7 +87,7 @@ def _check_address(url: str) -> str:
 class _Row(BaseModel):
     model_config = ConfigDict(extra="allow")
     task_id: int | str
-    start_url: Annotated[str, Field(pattern=r"^https?://[^\s/]+"), AfterValidator(_check_address)]
+    start_url: Annotated[str, AfterValidator(_check_address)]
     question: str = Field(min_length=1)
     answer: dict[str, Any] | None = None
     answers: dict[str, dict[str, Any]] = Field(default_factory=dict[str, dict[str, Any]])

@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from sandbox.tasks.field_encoding import from_metadata, to_metadata
 from sandbox.tasks.formats.rows import EXTRA_FIELDS_KEY, JsonRow, RowFormat
@@ -30,7 +30,16 @@ _PREFIX = "swe-synth-"
 _PULL_REQUEST = "github-pr"
 _TEST_COMMAND = "pytest -v --tb=no"
 _Text = Annotated[str, Field(min_length=1)]
-_Words = Annotated[str, Field(pattern=r"\S")]
+
+
+def _check_words(text: str) -> str:
+    """Return a text that is not blank.  Raises ValueError."""
+    if not text.strip():
+        raise ValueError(f"must not be blank, as {text!r}")
+    return text
+
+
+_Words = Annotated[str, AfterValidator(_check_words)]
 _Number = Annotated[int, Field(strict=True, ge=0)]
 
 

@@ -14,6 +14,16 @@ from sandbox.grading.math_answer import MOST_CHARS, extract_boxed, is_right_answ
 from tests.support.answer_forms import ANSWER_FORMS, NOT_READ, AnswerForm
 
 SAME = [
+    ("7", "7th"),
+    ("21st", "21"),
+    (r"112^{\text{th}}", "112"),
+    ("3", "=3"),
+    (r"2\sqrt{3}", r"2\sqrt{3} cm"),
+    (r"\sqrt{3}", r"\sqrt{3} meters"),
+    (r"20\text{ minutes}", "20 min"),
+    ("1 inch", "1 inches"),
+    (r"5\text{ centimetres}", "5 cm"),
+    ("xy", "yx"),
     ("42", "42"),
     (" 42 ", "$42$"),
     ("42.", "42"),
@@ -80,6 +90,18 @@ SAME = [
 ]
 
 DIFFERENT = [
+    ("11st", "11"),
+    ("7th", "8"),
+    (r"20\text{ minutes}", "20 hours"),
+    (r"20\text{ minutes}", "20 sec"),
+    ("5 m", "5 min"),
+    ("2 ab", "2"),
+    ("2^{n} m", "2^{n}"),
+    ("xy", "xz"),
+    ("xy", "xxy"),
+    ("tea", "eat"),
+    ("XL", "LX"),
+    ("a=1, b=2", "(2, 1)"),
     ("42", "43"),
     ("", ""),
     ("", "42"),

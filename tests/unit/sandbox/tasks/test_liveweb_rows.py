@@ -77,7 +77,9 @@ def test_an_agent_is_told_neither_the_answer_nor_the_sites_secret():
 
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"start_url": None}, "the row has no start_url"),
-    ({"start_url": "ftp://wiki/"}, "row: start_url"),
+    ({"start_url": "ftp://wiki/"}, "row: start_url (must be http://HOST/… or https://HOST/…, not 'ftp://wiki/')"),
+    ({"start_url": "http:///x"}, "row: start_url (must be http://HOST/… or https://HOST/…, not 'http:///x')"),
+    ({"task_id": [7]}, "row: task_id (must be a valid integer or must be a valid string)"),
     ({"answer": {"exakt": "x"}}, "unknown check 'exakt' (it is one of exact, number, set; did you mean 'exact'?)"),
     ({"answer": {"exact": "x", "number": 1}}, "the answer names 2 checks"),
     ({"answer": {"number": "many"}}, "row: answer: number"),

@@ -187,6 +187,11 @@ def test_an_agents_changes_without_git_are_read_as_a_row_has_them(tmp_path: Path
     assert apply_patch(patch, {"a.py": "x\n"}) == {"a.py": "y\n", "b.py": "z\n"}
 
 
+def test_a_number_of_no_type_that_it_may_have_is_told_once():
+    (problem, *_) = read(bug_row() | {"task_id": []})[1].found
+    assert "task_id (must be a valid integer or must be a valid string)" in str(problem)
+
+
 def test_a_bug_is_written_as_it_was_read():
     for row in (bug_row(), image_bug_row(), bug_row() | {"task_id": "expansion-x"}):
         assert FORMAT.write(read(row)[0]) == row
@@ -203,7 +208,7 @@ def test_a_bug_is_written_as_it_was_read():
         ({"source": {"fail_to_pass": [], "pass_to_pass": []}}, "nothing can be graded"),
         ({"source": {"swe_instance_id": None}}, "source.swe_instance_id"),
         ({"source": {"test_command": "make test"}}, "source.test_command is 'make test'"),
-        ({"source": {"test_command": " "}}, "source.test_command"),
+        ({"source": {"test_command": " "}}, "source.test_command (must not be blank, as ' ')"),
         ({"bug": {"patch": ""}}, "bug.patch has no change of a file in it (without its bug the task would pass"),
         (
             {"bug": {"patch": make_patch({"calc.py": "x\n"}, {"calc.py": "y\n"})}},
