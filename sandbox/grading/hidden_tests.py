@@ -7,12 +7,12 @@ from sandbox.grading.isolation.environment import TEMPORARY_DIR, TESTS_DIR
 from sandbox.grading.isolation.pytest_settings import EMPTY_SETTINGS, has_pytest_settings
 from sandbox.tasks.task import Task
 
-TEST_SCRIPT_NAME = ".longshore-tests.sh"
-"""Name in TESTS_DIR of the script that is run; no task has a file of that name."""
+_SPARE_NAME = ".longshore-tests.sh"
+"""Name of the script that is run if the task has other files of its usual names."""
 _OWN_SCRIPT_NAME = "test.sh"
 """Name of the script in an image of the tests' own."""
 _USUAL_NAMES = ("run-tests.sh", "test.sh")
-"""Names of the script in Terminal-Bench and Harbor, used unless the task has another file of that name."""
+"""Names of the script in Terminal-Bench and Harbor; it has each of which the task has no other file."""
 _VERDICTS_DIR = "/logs/verifier"
 """Harbor's folder for report files; the agent's files in it are removed."""
 _QUOTES = str.maketrans("", "", "\"'\\")
@@ -25,16 +25,22 @@ def files_for_tests(task: Task, isolation: Isolation) -> dict[str, bytes]:
     """
     if task.has_tests_image:
         return {}
-    script, taken = task.run_tests.encode(), {path.partition("/")[0] for path in task.tests}
-    files = {name: script for name in _USUAL_NAMES if name not in taken} | task.tests | {TEST_SCRIPT_NAME: script}
+    files = task.tests | dict.fromkeys(_script_names(task), task.run_tests.encode())
     if not has_pytest_settings(files, newest=isolation is Isolation.IMAGE):
         files |= EMPTY_SETTINGS
     return files
 
 
 def script_path(task: Task) -> str:
-    """Return the path of the script that is run."""
-    return f"{TESTS_DIR}/{_OWN_SCRIPT_NAME if task.has_tests_image else TEST_SCRIPT_NAME}"
+    """Return the path of the script that is run: that of its own harness, unless the task has another file there."""
+    return f"{TESTS_DIR}/{_OWN_SCRIPT_NAME if task.has_tests_image else _script_names(task)[0]}"
+
+
+def _script_names(task: Task) -> list[str]:
+    """Return the names of the script, that of its own harness first: Harbor's tests leave reports."""
+    taken = {path.partition("/")[0] for path in task.tests}
+    names = reversed(_USUAL_NAMES) if task.reports else _USUAL_NAMES
+    return [name for name in names if name not in taken] or [_SPARE_NAME]
 
 
 def folders_for_tests(task: Task) -> dict[str, int]:

@@ -262,4 +262,4 @@ def _absolute(path: str) -> bool:
 
 
 def _relative(path: str) -> bool:
-    return not path_problem(path) and _plain(path)
+    return not path_problem(path.removesuffix("/")) and _plain(path)

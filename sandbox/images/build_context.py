@@ -22,6 +22,10 @@ def pack_context(build: ImageBuild, modes: Mapping[str, int]) -> Iterator[bytes 
         yield folder.tobuf()
     for name, content in sorted(build.files.items()):
         entry = tarfile.TarInfo(name)
+        if name.endswith("/"):
+            entry.type, entry.mode = tarfile.DIRTYPE, modes.get(name, 0o755)
+            yield entry.tobuf()
+            continue
         entry.size = len(content)
         entry.mode = modes.get(name, 0o755 if name in build.executable else 0o644)
         yield entry.tobuf()

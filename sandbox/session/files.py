@@ -57,11 +57,16 @@ def _put(
 async def write_files(
     connection: InitConnection, contents: Mapping[str, bytes], *, mode: int = 0o644, flags: FileFlag = FileFlag.NONE
 ) -> None:
-    """Write files and the folders above them. A path that ends in ``/`` creates a folder.
+    """Write files and the folders above them. A path that ends in ``/`` creates a folder, which whoever could read a
+    file of this mode can enter.
 
     Raises OSError with the container's errno, ValueError for an invalid path, SandboxLost, SandboxDestroyed.
     """
-    requests = [(path, _put(connection, path, data, mode=mode, flags=flags)) for path, data in contents.items()]
+    entered = mode | (mode & 0o444) >> 2
+    requests = [
+        (path, _put(connection, path, data, mode=entered if path.endswith("/") else mode, flags=flags))
+        for path, data in contents.items()
+    ]
     failed = [(error, path) for path, sent in requests if (error := await _written(connection, sent))]
     for error, path in failed:
         raise OSError(error, os.strerror(error), path)

@@ -1,4 +1,4 @@
-"""A folder as a value: files by path, read and written as a whole.
+"""A folder as a value: files by path, read and written as a whole.  A path that ends in ``/`` is an empty folder.
 
 Formats convert between such trees and tasks without I/O; only this module accesses the disk. Links, devices and sockets
 are recorded but not followed, so that a reader that needs such a path can report that it is not a regular file.
@@ -29,10 +29,10 @@ class TreeFile:
 
 @dataclass(frozen=True, slots=True)
 class FileTree:
-    """The regular files below a folder, and the paths of everything else."""
+    """The regular files and empty folders below a folder, and the paths of everything else."""
 
     files: dict[str, TreeFile] = field(default_factory=dict[str, TreeFile])
-    """Files by path relative to the folder; ``/`` separates, ``..`` does not occur."""
+    """By path relative to the folder; ``/`` separates, ``..`` does not occur."""
     irregular: frozenset[str] = frozenset()
     """Paths that are neither regular files nor folders."""
 
@@ -42,14 +42,15 @@ class FileTree:
             return self
         start = f"{folder}/"
         return FileTree(
-            {path[len(start) :]: file for path, file in self.files.items() if path.startswith(start)},
+            {path[len(start) :]: file for path, file in self.files.items() if path.startswith(start) and path != start},
             frozenset(path[len(start) :] for path in self.irregular if path.startswith(start)),
         )
 
     def filtered(self, kept: Callable[[str], bool]) -> FileTree:
-        """Keep the paths that ``kept`` accepts."""
+        """Keep the paths that ``kept`` accepts, which gets those of empty folders without their ``/``."""
         return FileTree(
-            {path: file for path, file in self.files.items() if kept(path)}, frozenset(filter(kept, self.irregular))
+            {path: file for path, file in self.files.items() if kept(path.removesuffix("/"))},
+            frozenset(filter(kept, self.irregular)),
         )
 
     def contents(self) -> dict[str, bytes]:
@@ -75,10 +76,10 @@ def as_tree_files(
 
 
 def read_tree(folder: Path, *, follow_inner_links: bool = False) -> FileTree:
-    """Read all of ``folder`` except ``.git``.  A link of a Hugging Face cache to its own file is read as that file.
+    """Read all of ``folder`` except ``.git``; a folder with nothing else is empty.
 
-    ``follow_inner_links``: a link to a file within the folder is read as that file. Raises TaskError if the folder
-    cannot be read or is larger than MAX_BYTES.
+    A link of a Hugging Face cache to its own file is read as that file.  ``follow_inner_links``: a link to a file
+    within the folder is read as that file. Raises TaskError if the folder cannot be read or is larger than MAX_BYTES.
     """
     files, odd, total = dict[str, TreeFile](), set[str](), 0
     for path, found in _walk(folder):
@@ -88,6 +89,9 @@ def read_tree(folder: Path, *, follow_inner_links: bool = False) -> FileTree:
         if stat.S_ISLNK(found.st_mode) and _is_in_hub_cache(path):
             status = path.stat()
         inside = path.relative_to(folder).as_posix()
+        if stat.S_ISDIR(found.st_mode):
+            files[f"{inside}/"] = TreeFile(b"")
+            continue
         if not stat.S_ISREG(status.st_mode):
             odd.add(inside)
             continue
@@ -109,13 +113,18 @@ def _is_in_hub_cache(link: Path) -> bool:
 
 
 def _walk(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """Yield everything in the folder that is not a folder itself, in the order of the paths."""
+    """Yield everything in the folder that is not a folder with something in it, in the order of the paths."""
     try:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
                 if entry.name != ".git":
-                    yield from _walk(Path(entry.path))
+                    empty = True
+                    for each in _walk(Path(entry.path)):
+                        empty = False
+                        yield each
+                    if empty:
+                        yield Path(entry.path), entry.stat(follow_symlinks=False)
             else:
                 yield Path(entry.path), entry.stat(follow_symlinks=False)
     except OSError as error:
@@ -125,10 +134,11 @@ def _walk(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
 def check_paths(tree: Mapping[str, TreeFile], folder: Path) -> None:
     """Raise TaskError if a path would lie outside ``folder``, or below a file."""
     for path in tree:
-        if wrong := path_problem(path):
+        if wrong := path_problem(path.removesuffix("/")):
             raise TaskError(folder, f"{path!r} {wrong}", "it cannot be written into the folder")
-        if any(str(parent) in tree for parent in PurePosixPath(path).parents):
-            raise TaskError(folder, f"{path!r} lies below a file", "a path is a file or a folder, not both")
+        place = PurePosixPath(path)
+        if any(str(each) in tree for each in (*place.parents, *([place] if path.endswith("/") else ()))):
+            raise TaskError(folder, f"{path!r} is or lies below a file", "a path is a file or a folder, not both")
 
 
 def write_tree(tree: Mapping[str, TreeFile], folder: Path) -> Path:
@@ -142,6 +152,9 @@ def write_tree(tree: Mapping[str, TreeFile], folder: Path) -> Path:
     with build_folder(folder) as partial:
         for path, file in tree.items():
             target = partial / path
+            if path.endswith("/"):
+                target.mkdir(parents=True, exist_ok=True)
+                continue
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(file.data)
             target.chmod(0o755 if file.executable else 0o644)

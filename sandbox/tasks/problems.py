@@ -115,7 +115,8 @@ class TaskProblems:
             self.add(f"{name}: {where}", " or ".join(said))
 
     def read_regular_files(self, tree: FileTree, folder: str) -> dict[str, bytes]:
-        """Return the contents below ``folder`` by path; links, pipes and devices are problems."""
+        """Return the contents below ``folder`` by path, empty folders included; links, pipes and devices are
+        problems."""
         inside = tree.subtree(folder)
         for path in sorted(inside.irregular):
             self.add(f"{folder}/{path} is not a regular file", REGULAR_FILES_ONLY)
@@ -176,7 +177,7 @@ def _broken_steps(task: Task) -> Iterator[tuple[str, str]]:
         if not all(map(math.isfinite, step.min_rewards.values())):
             yield f"step {step.name}: min_reward is not finite", "no reward could be compared with it"
         for path in step.files:
-            if wrong := path_problem(path):
+            if wrong := path_problem(path.removesuffix("/")):
                 yield f"step {step.name}: files: {path!r} {wrong}", "it is written below the working directory"
 
 
@@ -228,7 +229,7 @@ def _broken_numbers(task: Task) -> Iterator[tuple[str, str]]:
 def _broken_paths(task: Task) -> Iterator[tuple[str, str]]:
     absolute = {
         "workdir": (task.workdir or "/",),
-        "files": task.files,
+        "files": [path.removesuffix("/") for path in task.files],
         "reports": task.reports,
         "artifacts": task.artifacts,
         "read_only": task.read_only,
@@ -252,7 +253,7 @@ def _broken_paths(task: Task) -> Iterator[tuple[str, str]]:
         *(("build", each) for each in builds),
     ]:
         for path in paths:
-            if wrong := path_problem(path):
+            if wrong := path_problem(path.removesuffix("/")):
                 yield f"{name}: {path!r} {wrong}", "it is written below a folder"
 
 

@@ -90,7 +90,8 @@ class Task:
     setup: str = ""
     """Shell script, run in ``workdir`` by the harness before the agent starts; empty for none."""
     files: dict[str, bytes] = field(default_factory=dict[str, bytes])
-    """Contents by absolute path in the sandbox. Owned by root, mode 0644; missing folders are created."""
+    """Contents by absolute path in the sandbox. Owned by root, mode 0644; missing folders are created.  Here as in all
+    fields with contents by path, one that ends in ``/`` is an empty folder."""
     tests: dict[str, bytes] = field(default_factory=dict[str, bytes])
     """Contents by path relative to ``/tests``, written only for grading."""
     run_tests: str = ""

@@ -102,6 +102,8 @@ def _isolation_warnings(task: Task) -> Iterator[str]:
             )
     if (absent := sorted(_withheld(task))) and why is None:
         yield f"its tests run on the toolchain's programs, which do not get {', '.join(absent)} from its environment"
+    if "PATH" in task.test_env:
+        yield "its tests find the toolchain's programs before those in the PATH that it gives them"
 
 
 def _exposure_warnings(task: Task) -> Iterator[str]:

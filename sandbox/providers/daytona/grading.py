@@ -16,7 +16,7 @@ from functools import partial
 from sandbox.errors import SandboxLost
 from sandbox.grading.grade_result import GradeResult
 from sandbox.grading.grading_run import GradingRun, judge_run
-from sandbox.grading.hidden_tests import TEST_SCRIPT_NAME, files_for_tests, folders_for_tests
+from sandbox.grading.hidden_tests import files_for_tests, folders_for_tests, script_path
 from sandbox.grading.isolation.decision import Isolation
 from sandbox.grading.isolation.environment import TESTS_DIR, build_test_environment
 from sandbox.grading.results.marked_output import make_output_parser
@@ -82,8 +82,8 @@ def _command(task: Task) -> str:
     first = task.run_tests.split("\n", 1)[0].strip()
     interpreter = shlex.split(first[2:]) if first.startswith("#!") else ["bash"]
     assignments = " ".join(shlex.quote(f"{name}={value}") for name, value in env.items())
-    script = f"{TESTS_DIR}/{TEST_SCRIPT_NAME}"
-    return f"cd {shlex.quote(task.workdir)}; (exec env -i {assignments} {shlex.join(interpreter)} {script})"
+    command = f"{shlex.join(interpreter)} {script_path(task)}"
+    return f"cd {shlex.quote(task.workdir)}; (exec env -i {assignments} {command})"
 
 
 async def _judge(machine: DaytonaHandle, task: Task, shell: DaytonaShell, done: CommandResult) -> GradingRun:

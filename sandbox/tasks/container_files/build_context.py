@@ -58,8 +58,11 @@ def read_build_context(
         )
         return None
     parsed = parse_instructions(problems.read_text(inside, name))
-    if not any(each.name == "FROM" for each in parsed):
+    images = [each.arguments for each in parsed if each.name == "FROM"]
+    if not images:
         problems.add(f"{name} names no image", "it has no FROM")
+    elif not all(any(not word.startswith("--") for word in each.split()) for each in images):
+        problems.add(f"{name} has a FROM without an image", "the build would fail")
     named = tuple(copied_sources(parsed))
     if folder == ".":
         inside = without_private(inside, parsed, private)

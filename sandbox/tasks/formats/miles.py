@@ -9,14 +9,13 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from pydantic import BaseModel
-
 from sandbox.tasks.formats.harbor.directory import HARBOR
 from sandbox.tasks.formats.rows import (
     TASK_FOLDERS,
     JsonRow,
     PointerFormat,
     Prompt,
+    RowPart,
     join_user_messages,
     load_pointed_task,
     user_prompt,
@@ -30,13 +29,14 @@ _KEPT = "miles.agent_name"
 """Key of :attr:`Task.metadata` for an agent other than the default one."""
 
 
-class _Metadata(BaseModel):
+class _Metadata(RowPart):
     agent_name: str = _AGENT
     instance_id: str
 
 
-class _Row(BaseModel):
-    label: str = ""
+class _Row(RowPart):
+    label: object = None
+    """Not used: a task's tests decide."""
     prompt: Prompt
     metadata: _Metadata
 
@@ -47,6 +47,8 @@ def _read(row: JsonRow, root: Path, problems: TaskProblems) -> LoadedTask:
         return problems.loaded(None)
     name = given.metadata.instance_id
     instruction = join_user_messages(given.prompt, problems)
+    given.remark_unused_keys("the row", problems)
+    given.metadata.remark_unused_keys("its metadata", problems)
     loaded = load_pointed_task(root / TASK_FOLDERS if (root / TASK_FOLDERS).is_dir() else root, name, problems)
     if loaded.task is None:
         return loaded

@@ -11,7 +11,7 @@ import dataclasses
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from sandbox.tasks.formats import terminal_bench
 from sandbox.tasks.formats.rows import (
@@ -19,6 +19,7 @@ from sandbox.tasks.formats.rows import (
     JsonRow,
     PointerFormat,
     PromptMessage,
+    RowPart,
     join_user_messages,
     load_pointed_task,
     user_prompt,
@@ -30,18 +31,18 @@ from sandbox.tasks.task import Task
 _SOURCE = "terminal_bench"
 
 
-class _Pointer(BaseModel):
+class _Pointer(RowPart):
     task_name: str
     task_path: str
     instruction: Annotated[str, Field(min_length=1)] | None = None
     data_source: str = _SOURCE
 
 
-class _TaskRow(BaseModel):
+class _TaskRow(RowPart):
     task: _Pointer
 
 
-class _MessagesRow(BaseModel):
+class _MessagesRow(RowPart):
     task: list[PromptMessage]
     metadata: _Pointer
 
@@ -51,8 +52,12 @@ def _read(row: JsonRow, root: Path, problems: TaskProblems) -> LoadedTask:
     if isinstance(row.get("task"), list):
         if messages := problems.validate("row", row, _MessagesRow):
             pointer, instruction = messages.metadata, join_user_messages(messages.task, problems)
+            messages.remark_unused_keys("the row", problems)
+            pointer.remark_unused_keys("its metadata", problems)
     elif first := problems.validate("row", row, _TaskRow):
         pointer, instruction = first.task, first.task.instruction
+        first.remark_unused_keys("the row", problems)
+        pointer.remark_unused_keys("its task", problems)
     if pointer is None:
         return problems.loaded(None)
     loaded = load_pointed_task(root, pointer.task_path, problems)

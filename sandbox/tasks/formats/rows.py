@@ -11,10 +11,10 @@ import posixpath
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import Literal, cast
 
 import orjson
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
 from protocol.files.parquet import read_parquet_rows
 from sandbox.tasks.field_encoding import apply_fields, differing_fields
@@ -177,9 +177,29 @@ def load_any_task_folder(folder: Path) -> LoadedTask:
     return load_task_folder(form, folder)
 
 
+class RowPart(BaseModel):
+    """A row that points at a folder, or an object in one."""
+
+    model_config = ConfigDict(extra="allow", coerce_numbers_to_str=True)
+
+    def remark_unused_keys(self, where: str, problems: TaskProblems) -> None:
+        """Remark on keys that mean nothing here; everything else about the task is in its folder."""
+        if self.model_extra:
+            problems.remark(f"{where} has keys that are not used: {', '.join(sorted(self.model_extra))}")
+
+
+class _TextPart(BaseModel):
+    type: Literal["text"]
+    text: str
+
+
 class PromptMessage(BaseModel):
     role: str
-    content: str
+    content: str | list[_TextPart]
+
+    @property
+    def text(self) -> str:
+        return self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
 
 
 Prompt = str | list[PromptMessage]
@@ -192,7 +212,7 @@ def join_user_messages(prompt: Prompt, problems: TaskProblems) -> str:
         return prompt
     if others := sorted({each.role for each in prompt} - {"user"}):
         problems.remark(f"the prompt's messages of the role {', '.join(others)} are not used: no agent is told of them")
-    found = [each.content for each in prompt if each.role == "user"]
+    found = [each.text for each in prompt if each.role == "user"]
     if not found:
         problems.add("the prompt has no user message", "it would be the agent's instruction")
     return "\n\n".join(found)

@@ -24,11 +24,17 @@ paths = st.one_of(
 )
 
 
+def _join(files: dict[str, bytes], folders: dict[str, bytes]) -> dict[str, bytes]:
+    return files | folders
+
+
 def _no_file_above_another(files: dict[str, bytes]) -> bool:
-    return not any(other.startswith(f"{path}/") for path in files for other in files)
+    """Return whether no file, and no empty folder, has something below it."""
+    return not any(other.startswith(f"{path.rstrip('/')}/") for path in files for other in files if other != path)
 
 
-trees = st.dictionaries(paths, contents, max_size=4).filter(_no_file_above_another)
+empty_folders = st.dictionaries(names.map("{}/".format), st.just(b""), max_size=1)
+trees = st.builds(_join, st.dictionaries(paths, contents, max_size=4), empty_folders).filter(_no_file_above_another)
 limits = st.floats(0.001, 1e6)
 images = st.sampled_from([BASE_IMAGE, "debian:bookworm-slim", "python:3.13", "example/image@sha256:abc"])
 metadata = st.dictionaries(
@@ -56,7 +62,8 @@ def builds(draw: st.DrawFn) -> ImageBuild:
     )
     files[name] = f"FROM a\n{step}".encode()
     args = draw(st.dictionaries(st.sampled_from(["A", "B"]), texts, max_size=2))
-    executable = frozenset(draw(st.lists(st.sampled_from(sorted(files)), unique=True)))
+    regular = sorted(path for path in files if not path.endswith("/"))
+    executable = frozenset(draw(st.lists(st.sampled_from(regular), unique=True)))
     return ImageBuild(files, name, executable, args, draw(st.sampled_from(["", "final"])))
 
 

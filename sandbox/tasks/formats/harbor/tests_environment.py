@@ -10,7 +10,10 @@ from sandbox.tasks.formats.harbor.values import resolve_variables
 from sandbox.tasks.problems import TaskProblems
 from sandbox.tasks.task_containers import TestsEnvironment
 
-_UNUSED = ("build_timeout_sec", "healthcheck")
+_UNUSED = {
+    "build_timeout_sec": "the tests' image has the run's limit",
+    "healthcheck": "only the agent's container is checked",
+}
 
 
 def read_tests_environment(described: HarborTask, tree: FileTree, problems: TaskProblems) -> TestsEnvironment | None:
@@ -62,8 +65,9 @@ def _read(
         if not image and build is None:
             return None
         table, given = "environment", described.environment
-    elif unused := [key for key in _UNUSED if key in given.model_fields_set]:
-        problems.remark(f"{table}: {', '.join(unused)} is not used: the tests' image has the run's limit")
+    else:
+        for key in sorted(_UNUSED.keys() & given.model_fields_set):
+            problems.remark(f"{table}: {key} is not used: {_UNUSED[key]}")
     own = given.model_dump(include=given.model_fields_set & {"memory", "memory_mb", "cpus", "storage", "storage_mb"})
     return TestsEnvironment(
         image,

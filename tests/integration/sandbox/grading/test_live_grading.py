@@ -188,7 +188,7 @@ for i in $(seq 300); do [ -e /app/done ] && break; sleep 0.1; done
 echo 0 > {REWARD}
 sleep 1
 """
-_FAKES = "mkdir -p {0} && echo 1 > {0}/reward.txt && echo 'echo 1 > {0}/reward.txt' > {0}/.longshore-tests.sh"
+_FAKES = "mkdir -p {0} && echo 1 > {0}/reward.txt && echo 'echo 1 > {0}/reward.txt' > {0}/test.sh"
 IN_PLACE, BESIDE = _FAKES.format("/logs/verifier"), _FAKES.format("/fake/verifier")
 ON_FOLDERS = {
     "writes the reward": "echo 1 > /logs/verifier/reward.txt",

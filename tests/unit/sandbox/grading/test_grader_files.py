@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from sandbox.grading.grading_run import judge_run
-from sandbox.grading.hidden_tests import TEST_SCRIPT_NAME, files_for_tests, folders_for_tests
+from sandbox.grading.hidden_tests import files_for_tests, folders_for_tests, script_path
 from sandbox.grading.isolation.decision import Isolation
 from sandbox.grading.results.verdict import GradingReport
 from sandbox.session.files import FileTooLarge
@@ -52,20 +54,38 @@ async def test_empty_missing_and_oversized_reports_give_no_verdict(
 
 
 @pytest.mark.parametrize(
-    ("tests", "there"),
+    ("tests", "there", "run", "harbor_runs"),
     [
-        ({}, {"run-tests.sh": OURS, "test.sh": OURS, **PLAIN}),
-        ({"run-tests.sh": OTHER}, {"run-tests.sh": OTHER, "test.sh": OURS, **PLAIN}),
-        ({"test.sh/x": OTHER}, {"run-tests.sh": OURS, "test.sh/x": OTHER, **PLAIN}),
-        ({"tox.ini": b"[tox]"}, {"run-tests.sh": OURS, "test.sh": OURS, "tox.ini": b"[tox]", **PLAIN}),
-        ({"tox.ini": b"[pytest]"}, {"run-tests.sh": OURS, "test.sh": OURS, "tox.ini": b"[pytest]"}),
+        ({}, {"run-tests.sh": OURS, "test.sh": OURS, **PLAIN}, "run-tests.sh", "test.sh"),
+        ({"run-tests.sh": OTHER}, {"run-tests.sh": OTHER, "test.sh": OURS, **PLAIN}, "test.sh", "test.sh"),
+        ({"test.sh/": b""}, {"run-tests.sh": OURS, "test.sh/": b"", **PLAIN}, "run-tests.sh", "run-tests.sh"),
+        (
+            {"run-tests.sh": OTHER, "test.sh/x": OTHER},
+            {"run-tests.sh": OTHER, "test.sh/x": OTHER, ".longshore-tests.sh": OURS, **PLAIN},
+            ".longshore-tests.sh",
+            ".longshore-tests.sh",
+        ),
+        (
+            {"tox.ini": b"[pytest]"},
+            {"run-tests.sh": OURS, "test.sh": OURS, "tox.ini": b"[pytest]"},
+            "run-tests.sh",
+            "test.sh",
+        ),
+        (
+            {"tox.ini": b"[tox]"},
+            {"run-tests.sh": OURS, "test.sh": OURS, "tox.ini": b"[tox]", **PLAIN},
+            "run-tests.sh",
+            "test.sh",
+        ),
     ],
 )
-def test_no_task_file_replaces_the_test_script(tests, there):
-    """The usual name in Harbor and Terminal-Bench is written too, unless the task has another file of that name."""
-    files = files_for_tests(Task("t", "", run_tests=OURS.decode(), tests=tests), Isolation.TOOLCHAIN)
-    assert files.pop(TEST_SCRIPT_NAME) == OURS
-    assert files == there
+def test_the_script_runs_under_the_name_of_its_harness_unless_the_task_has_another_file_there(
+    tests: dict[str, bytes], there: dict[str, bytes], run: str, harbor_runs: str
+):
+    task = Task("t", "", run_tests=OURS.decode(), tests=tests)
+    of_harbor = replace(task, reports=("/logs/verifier/reward.txt",))
+    assert files_for_tests(task, Isolation.TOOLCHAIN) == files_for_tests(of_harbor, Isolation.TOOLCHAIN) == there
+    assert (script_path(task), script_path(of_harbor)) == (f"/tests/{run}", f"/tests/{harbor_runs}")
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from tests.support.network.aiohttp_servers import serve_on_loopback
 
 
 def test_a_context_is_packed_without_a_copy_of_its_files() -> None:
-    files = {"a": b"a" * (8 << 20), "b/c": b"", f"d/{'e' * 200}": b"e"}
+    files = {"a": b"a" * (8 << 20), "b/c": b"", "b/empty/": b"", f"d/{'e' * 200}": b"e"}
     build = ImageBuild(files, executable=frozenset({"a"}))
     tracemalloc.start()
     size = sum(map(len, pack_context(build, {"b/c": 0o600})))
@@ -31,9 +31,9 @@ def test_a_context_is_packed_without_a_copy_of_its_files() -> None:
     tracemalloc.stop()
     assert size > 8 << 20 > 8 * peak
     with tarfile.open(fileobj=io.BytesIO(b"".join(pack_context(build, {"b/c": 0o600})))) as tar:
-        found = {entry.name: (tar.extractfile(entry) or io.BytesIO()).read() for entry in tar}
+        found = {f"{entry.name}{'/' * entry.isdir()}": (tar.extractfile(entry) or io.BytesIO()).read() for entry in tar}
         modes = [entry.mode for entry in tar]
-    assert (found, modes) == (files, [0o755, 0o600, 0o644])
+    assert (found, modes) == (files, [0o755, 0o600, 0o755, 0o644])
 
 
 async def test_the_urls_of_a_build_have_a_bound_together_and_are_fetched_once() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from sandbox.http.task_codec import decode_task, encode_task
 from sandbox.tasks.formats.folders import load_task_folder, write_task_folder
 from sandbox.tasks.formats.harbor.directory import HARBOR
 from sandbox.tasks.loaded_task import LoadedTask
@@ -13,6 +14,7 @@ from sandbox.tasks.task import Task
 from sandbox.tasks.task_containers import TaskHealthcheck, TestsEnvironment
 from sandbox.tasks.task_grading import CollectCommand, GradingLevel
 from sandbox.tasks.task_network import OFFLINE, ONLINE, NetworkMode, TaskNetwork
+from sandbox.validation.task_warnings import find_task_warnings
 
 NONE, PROXY, FULL = NetworkMode.NONE, NetworkMode.PROXY, NetworkMode.FULL
 
@@ -191,7 +193,8 @@ def test_the_tests_image_may_be_named(tmp_path: Path) -> None:
 def test_the_tests_container_may_have_limits_of_its_own(tmp_path: Path) -> None:
     loaded = load(
         tmp_path,
-        f'{SEPARATE}[verifier.environment]\ncpus = 4\nmemory = "3G"\nstorage_mb = 99\nbuild_timeout_sec = 9',
+        f'{SEPARATE}[verifier.environment]\ncpus = 4\nmemory = "3G"\nstorage_mb = 99\nbuild_timeout_sec = 9\n'
+        '[verifier.environment.healthcheck]\ncommand = "true"',
         tests__Dockerfile="FROM a",
     )
     own = loaded.require_task().tests_environment
@@ -199,6 +202,7 @@ def test_the_tests_container_may_have_limits_of_its_own(tmp_path: Path) -> None:
     assert (own.cpus, own.memory_mb, own.storage_mb) == (4, 3072, 99)
     assert loaded.remarks == (
         "verifier.environment: build_timeout_sec is not used: the tests' image has the run's limit",
+        "verifier.environment: healthcheck is not used: only the agent's container is checked",
     )
 
 
@@ -479,3 +483,21 @@ def test_a_dockerfile_s_own_rules_of_what_is_ignored_come_first(tmp_path: Path) 
     task = load(tmp_path, "", **{f"environment/{path}": text for path, text in files.items()}).require_task()
     assert task.build is not None
     assert {"a", "b"} & task.build.files.keys() == {"a"}
+
+
+def test_a_path_of_the_tests_is_warned_about(tmp_path: Path) -> None:
+    warning = "its tests find the toolchain's programs before those in the PATH that it gives them"
+    assert warning in find_task_warnings(read(tmp_path / "a", '[verifier.env]\nPATH = "/opt/bin:/bin"'))
+    assert warning not in find_task_warnings(read(tmp_path / "b", '[verifier.env]\nPATHS = "/opt/bin:/bin"'))
+
+
+def test_empty_folders_are_those_of_the_task(tmp_path: Path) -> None:
+    for path in ("tests/e/f", "solution/e", "environment/e", "environment/ignored", "environment/.git"):
+        (tmp_path / "a" / path).mkdir(parents=True)
+    files = {"environment/Dockerfile": "FROM a\nCOPY e /e\n", "environment/.dockerignore": "ignored\n"}
+    task = load(tmp_path, "", **files).require_task()
+    assert (task.tests, task.solution_files) == ({"e/f/": b""}, {"e/": b""})
+    assert task.build is not None
+    assert task.build.files.keys() == {"Dockerfile", ".dockerignore", "e/"}
+    assert load_task_folder(HARBOR, write_task_folder(HARBOR, task, tmp_path / "again")).require_task() == task
+    assert decode_task(encode_task(task)) == task

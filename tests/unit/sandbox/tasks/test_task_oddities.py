@@ -345,3 +345,44 @@ def test_a_system_message_that_no_agent_is_told_of_is_remarked_on(tmp_path: Path
     (tmp_path / "m.jsonl").write_text(json.dumps({"prompt": messages, "metadata": {"instance_id": "t"}}))
     (remark,) = load_tasks(tmp_path / "m.jsonl").remarks
     assert "messages of the role system are not used" in remark.what
+
+
+USER = [{"role": "user", "content": [{"type": "text", "text": "Do "}, {"type": "text", "text": "it so."}]}]
+POINTER = {"task_name": 7, "task_path": "t"}
+
+
+ROWS: list[tuple[dict[str, object], list[str]]] = [
+    ({"prompt": USER, "metadata": {"instance_id": "7"}, "label": None}, []),
+    ({"prompt": USER, "metadata": {"instance_id": 7}, "label": {"a": 1}}, []),
+    (
+        {"prompt": USER, "metadata": {"instance_id": "7", "max_turns": 3}, "tools": []},
+        ["the row has keys that are not used: tools", "its metadata has keys that are not used: max_turns"],
+    ),
+    ({"task": POINTER | {"task_path": "7", "instruction": "Do it so."}}, []),
+    (
+        {"task": POINTER | {"task_path": "7", "instruction": "Do it so.", "max_turns": 3, "env": {}}, "id": 1},
+        ["the row has keys that are not used: id", "its task has keys that are not used: env, max_turns"],
+    ),
+    (
+        {"task": USER, "metadata": POINTER | {"task_path": "7", "tools": 1}, "longshore": {}},
+        ["the row has keys that are not used: longshore", "its metadata has keys that are not used: tools"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("row", "unused"), ROWS)
+def test_a_row_that_points_at_a_folder_is_read_whatever_its_form_and_names_its_unused_keys(
+    tmp_path: Path, row: dict[str, object], unused: list[str]
+):
+    folder(tmp_path / "7", HARBOR)
+    (tmp_path / "m.jsonl").write_text(json.dumps(row))
+    found = load_tasks(tmp_path / "m.jsonl")
+    assert [(task.id, task.instruction) for task in found.tasks] == [("7", "Do it so.")]
+    assert [each.what for each in found.remarks] == unused
+
+
+def test_a_picture_in_a_prompt_is_a_problem(tmp_path: Path):
+    folder(tmp_path / "7", HARBOR)
+    prompt = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]
+    (tmp_path / "m.jsonl").write_text(json.dumps({"prompt": prompt, "metadata": {"instance_id": "7"}}))
+    assert load_tasks(tmp_path / "m.jsonl").problems
