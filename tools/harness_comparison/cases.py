@@ -21,7 +21,7 @@ class ComparisonCase:
     dockerfile: str = ""
     """Steps after the image's FROM and WORKDIR."""
     files: dict[str, str] = field(default_factory=dict[str, str])
-    """Other files by path."""
+    """Other files by path; one that ends in ``/`` is an empty folder."""
     service: str = ""
     """Keys of the compose file's service."""
     differs: str = ""

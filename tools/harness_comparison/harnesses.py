@@ -157,6 +157,9 @@ def _script(text: str) -> str:
 
 def _write(folder: Path, files: Mapping[str, str]) -> None:
     for path, text in files.items():
+        if path.endswith("/"):
+            (folder / path).mkdir(parents=True)
+            continue
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(text)
         (folder / path).chmod(0o755 if text.startswith("#!") else 0o644)

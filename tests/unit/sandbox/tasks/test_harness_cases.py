@@ -14,11 +14,12 @@ from tools.harness_comparison.cases import HARBOR_CASES, TERMINAL_BENCH_CASES, C
 from tools.harness_comparison.comparison import ComparedRewards, Harness, markdown_table
 from tools.harness_comparison.field_cases import FIELD_CASES
 from tools.harness_comparison.field_coverage import find_uncovered
+from tools.harness_comparison.file_cases import FILE_CASES
 from tools.harness_comparison.harnesses import Harbor, TerminalBench
 from tools.harness_comparison.step_cases import STEP_CASES
 
 BOTH = (
-    (Harbor(Path("harbor")), HARBOR, (*HARBOR_CASES, *FIELD_CASES, *STEP_CASES)),
+    (Harbor(Path("harbor")), HARBOR, (*HARBOR_CASES, *FIELD_CASES, *FILE_CASES, *STEP_CASES)),
     (TerminalBench(Path("tb")), TERMINAL_BENCH, TERMINAL_BENCH_CASES),
 )
 
