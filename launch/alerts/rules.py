@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from statistics import fmean
 
-from launch.alerts.signals import ENGINE_CHECKS, DiskSignals, RunSignals, StepSignals
+from launch.alerts.signals import ENGINE_CHECKS, VOTE_FAILURES, DiskSignals, RunSignals, StepSignals
 from protocol.cli.formatting import format_bytes
 from protocol.trajectory import EpisodeStatus
 
@@ -26,6 +26,7 @@ _UNCLIPPED_STEPS, _UNCLIPPED_STALENESS = 8, 0.5
 _COLLAPSED_SHARE, _SOLVED_RATE = 0.1, 0.9
 """Share of the first steps' entropy that counts as collapsed, and the pass rate from which low entropy is fine."""
 _UNSTARTED_SHARE, _MIN_UNSTARTED = 0.05, 3
+_FAILED_VOTES_SHARE = 0.5
 _LOOP_LAG_S = 5.0
 """Seconds for which an event loop may stand still."""
 _DISK_FULL_S, _DISK_RESERVES = 2 * 3600.0, 2.0
@@ -103,6 +104,19 @@ def check_sandbox_start(signals: RunSignals, ease: float) -> str | None:
     return (
         f"{signals.unstarted} of the last {signals.attempts} attempts got no sandbox; episode.failed events say why. "
         "Lower sandbox.start_concurrency or rollout.in_flight, or raise sandbox.start_timeout_s"
+    )
+
+
+def check_judge(signals: RunSignals, ease: float) -> str | None:
+    newest = signals.steps[-_MIN_STEPS:]
+    failed = dict(zip(VOTE_FAILURES, map(sum, zip(*(step.judge_failed for step in newest), strict=True)), strict=False))
+    lost, valid = sum(failed.values()), sum(step.judge_votes for step in newest)
+    if not lost or lost <= _FAILED_VOTES_SHARE * ease * (lost + valid):
+        return None
+    return (
+        f"{lost / (lost + valid):.0%} of the judge's votes of the last {len(newest)} steps failed, most of them "
+        f"{max(failed, key=lambda kind: failed[kind])}: they count for nothing. Look whether its server, judge.url or "
+        "engines of the run, answers, or raise judge.vote_timeout_s, judge.timeout_s or judge.max_new_tokens"
     )
 
 
@@ -195,6 +209,7 @@ def check_unclipped(signals: RunSignals, ease: float) -> str | None:
 HEALTH_RULES: Mapping[str, AlertRule] = {
     "disk": check_disk,
     "sandbox_start": check_sandbox_start,
+    "judge": check_judge,
     "loop_lag": check_loop_lag,
     "zero_variance": check_zero_variance,
     "entropy": check_entropy,

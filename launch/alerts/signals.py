@@ -16,6 +16,8 @@ from protocol.trajectory import EpisodeStatus, InfraFailure, is_training_traject
 STEPS, GROUPS, EPISODES, ENGINE_CHECKS = 16, 64, 256, 60
 """Number of most recent steps, groups, episodes and engine checks that rules look at."""
 _FIRST_STEPS = 4
+VOTE_FAILURES = ("invalid", "slow", "down")
+"""Kinds of a judge's failed votes (:class:`actors.rewards.judge_models.VoteFailure`)."""
 
 
 class StepSignals(NamedTuple):
@@ -29,6 +31,10 @@ class StepSignals(NamedTuple):
     pass_rate: float | None
     staleness_mean: float | None
     share_by_decile: tuple[float, ...]
+    judge_votes: float = 0.0
+    """Mean number of a judge's valid votes on a trajectory."""
+    judge_failed: tuple[float, ...] = (0.0,) * len(VOTE_FAILURES)
+    """Mean number of a judge's failed votes on a trajectory, by :data:`VOTE_FAILURES`."""
 
 
 def read_step_signals(line: Event) -> StepSignals:
@@ -41,6 +47,8 @@ def read_step_signals(line: Event) -> StepSignals:
         get_number(line, "pass_rate"),
         get_number(line, "staleness_mean"),
         tuple(get_numbers(line, "trained_share_by_decile")),
+        get_number(line, "part_judge_votes") or 0.0,
+        tuple(get_number(line, f"part_judge_{kind}") or 0.0 for kind in VOTE_FAILURES),
     )
 
 

@@ -9,10 +9,20 @@ from pathlib import Path
 import orjson
 import pytest
 
+from actors.rewards.judge_models import VoteFailure
 from launch.alerts import alert_watch as watch_module
 from launch.alerts.alert_watch import AlertWatch, silenced_alerts
 from launch.alerts.rules import HEALTH_RULES, HYSTERESIS, TUNING_RULES, Alert, evaluate_rules
-from launch.alerts.signals import ENGINE_CHECKS, DiskSignals, GroupSignals, RunSignals, SignalCollector, StepSignals
+from launch.alerts.signals import (
+    ENGINE_CHECKS,
+    VOTE_FAILURES,
+    DiskSignals,
+    GroupSignals,
+    RunSignals,
+    SignalCollector,
+    StepSignals,
+    read_step_signals,
+)
 from launch.config import RunConfig, load_recipe
 from protocol.events import EventLog
 from protocol.groups import GroupOutcome
@@ -84,6 +94,11 @@ def test_a_healthy_run_and_a_run_that_has_just_begun_raise_no_alert() -> None:
         ({"steps": steps(clip_high=0.2, clip_low=0.1)}, "clipped", "30% of the tokens"),
         ({"steps": steps(clip_high=0.0, clip_low=0.0)}, "unclipped", "Raise learner.lr"),
         ({"steps": steps(entropy=0.05)}, "entropy", "from 1.2 to 0.05"),
+        (
+            {"steps": steps(1, judge_votes=1.0, judge_failed=(0.0, 1.0, 4.0))},
+            "judge",
+            "83% of the judge's votes of the last 1 steps failed, most of them down",
+        ),
         ({"unstarted": 20}, "sandbox_start", "20 of the last 256 attempts"),
         ({"loop_lag_s": {"buffer": 0.1, "worker-0": 14.2}}, "loop_lag", "worker-0 stood still for 14.2 s"),
         ({"disk": DiskSignals(10**9, 10**9, None)}, "disk", "953.7 MiB are free"),
@@ -143,7 +158,9 @@ def test_every_key_that_an_alert_names_is_a_key() -> None:
     bad = facts(
         groups=groups(32, 0),
         statuses={EpisodeStatus.TURN_LIMIT: 90},
-        steps=steps(wait_s=90.0, share_by_decile=(1.0,) * 9 + (0.1,), clip_high=0.9, entropy=0.01),
+        steps=steps(
+            wait_s=90.0, share_by_decile=(1.0,) * 9 + (0.1,), clip_high=0.9, entropy=0.01, judge_failed=(1.0, 0.0, 0.0)
+        ),
         unstarted=99,
         disk=DiskSignals(1, 10**9, 1.0),
         idle_engines=1.0,
@@ -304,3 +321,10 @@ def test_shared_devices_unbounded_losses_and_controls_silence_their_alerts() -> 
     assert silenced_alerts(load_recipe("demo", shared)) == {"idle_learner", "idle_engines"}
     assert silenced_alerts(load_recipe("demo", ["learner.loss=reinforce", "learner.tis_cap=2.0"])) >= {"clipped"}
     assert silenced_alerts(load_recipe("demo", ["run.negative_control=lr0"])) == {"unclipped"}
+
+
+def test_the_votes_of_a_judge_are_read_from_a_steps_parts() -> None:
+    step = read_step_signals({"kind": "learner.step", "part_judge_votes": 2.0, "part_judge_down": 1.5})
+    assert (step.judge_votes, step.judge_failed) == (2.0, (0.0, 0.0, 1.5))
+    assert tuple(VoteFailure) == VOTE_FAILURES
+    assert evaluate_rules(facts(steps=steps(judge_votes=3.0, judge_failed=(0.0, 0.0, 2.0)))) == []
