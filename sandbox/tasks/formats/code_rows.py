@@ -127,7 +127,7 @@ def _read(row: JsonRow, problems: TaskProblems) -> Task:
     return Task(
         id=_id(given, prompt),
         instruction=_instruction(prompt, answer),
-        family=given.data_source or given.ability,
+        family=" ".join(given.data_source.split()) or given.ability,
         tests=_HARNESS | {CASES: repr(cases).encode()} if cases else {},
         run_tests=_RUN if cases else "",
         expected_tests=tuple(f"case_{number}" for number in range(len(cases))),

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from sandbox.tasks.code_runner import candidate_program, harness
-from sandbox.tasks.formats.code_rows import parse_cases
+from sandbox.tasks.formats.code_rows import FORMAT, parse_cases
+from sandbox.tasks.formats.rows import encode_row, read_row
+from sandbox.tasks.problems import TaskProblems
 from tests.support.tasks.code_rows import CHEATS, ROWS
 
 
@@ -70,3 +72,22 @@ def test_a_value_that_cannot_be_sent_to_the_answer_fails_with_the_reason(score):
     scored = score("class Node:\n    pass\nassert f(Node()) == 1", "def f(x): return 1")
     assert "Node does not cross to the answer" in scored
     assert "FAILED" in scored
+
+
+@pytest.mark.parametrize(
+    ("source", "family"),
+    [("  ", "math"), ("AIME\t2024\n", "AIME 2024"), ("math/MATH-500 (level 5)", "math/MATH-500 (level 5)")],
+)
+def test_the_table_of_a_data_source_is_named_in_one_line(source: str, family: str):
+    """An evaluation prints one line for each."""
+    row = {
+        "data_source": source,
+        "prompt": [{"role": "user", "content": "1?"}],
+        "ability": "math",
+        "reward_model": {"ground_truth": "1"},
+    }
+    problems = TaskProblems(Path("rows.jsonl:1"))
+    task = read_row(FORMAT, row, problems)
+    assert problems.found == []
+    assert task.family == family
+    assert encode_row(FORMAT, task)["data_source"] == source
