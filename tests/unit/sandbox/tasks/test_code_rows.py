@@ -80,7 +80,7 @@ def test_a_value_that_cannot_be_sent_to_the_answer_fails_with_the_reason(score):
 )
 def test_the_table_of_a_data_source_is_named_in_one_line(source: str, family: str):
     """An evaluation prints one line for each."""
-    row = {
+    row: dict[str, object] = {
         "data_source": source,
         "prompt": [{"role": "user", "content": "1?"}],
         "ability": "math",
