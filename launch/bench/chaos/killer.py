@@ -128,7 +128,9 @@ class Killer:
         """Return the live processes of this kind that were not killed yet."""
         name = f"ray::{self.ray_class_names[process]}".encode()
         found: list[int] = []
-        for pid, _ in find_run_processes(self.supervisor.token):
+        living = {pid for pid, _ in find_run_processes(self.supervisor.token)}
+        self._killed &= living  # the system gives a dead one's number to another process
+        for pid in living:
             with contextlib.suppress(OSError):
                 title = Path(f"/proc/{pid}/cmdline").read_bytes()
                 if title.startswith(name) and pid not in self._killed:
