@@ -221,7 +221,7 @@ async def test_an_agent_cannot_write_the_reward_of_the_tests(pool: SandboxPool, 
 
 @pytest.mark.usefixtures("without_engine_filter")
 async def test_tests_that_are_killed_give_no_verdict(pool: SandboxPool):
-    kill = "kill -9 $(grep -l longshore-tests /proc/[0-9]*/cmdline | cut -d/ -f3)"
+    kill = "kill -9 $(grep -l tests/test.sh /proc/[0-9]*/cmdline | cut -d/ -f3)"
     task = live(f"echo 1 > {REWARD}; touch /app/go; sleep 10", reports=(REWARD,))
     async with pool.acquire(task) as session:
         await leave(session, f"while [ ! -e /app/go ]; do sleep 0.1; done; {kill}&")
