@@ -241,4 +241,4 @@ async def test_a_build_behind_the_proxy_reaches_it_and_one_without_network_does_
     async with images.reserve(task(NetworkMode.PROXY)) as image:
         assert image
     assert await images.prune(0) == (image,)
-    assert not await engine.containers({POOL_LABEL: "build"})
+    assert not await engine.containers({POOL_LABEL: "build", OWNER_LABEL: owner.owner_of_this_process()})
