@@ -123,9 +123,12 @@ async def status(reader: asyncio.StreamReader) -> int:
 
 
 async def answered(port: int) -> int:
-    """The status of a whole request on a new connection."""
+    """The status of a whole request on a new connection; 0 if that is cut."""
     async with flood(port, 1, WHOLE) as [reader]:
-        return await status(reader)
+        try:
+            return await status(reader)
+        except ConnectionResetError:
+            return 0
 
 
 @contextlib.asynccontextmanager
