@@ -38,11 +38,11 @@ class Figure(StrEnum):
     """A figure of a process, of the sandboxes' engine, or of the work that is done."""
 
     ANONYMOUS = "anonymous memory"
-    """What the process itself has allocated, whether it is resident or swapped out; neither files that it maps nor
-    shared memory."""
+    """The memory that the process itself has allocated, whether it is resident or swapped out.  Files that it maps and
+    shared memory are not in it."""
     RESIDENT = "resident memory"
-    """Recorded and not judged: when other processes need memory, the system takes back pages of mapped files and swaps
-    others out, so that it falls, and rises later."""
+    """It is recorded, and not judged: when other processes need memory, the system takes back pages of mapped files and
+    swaps others out, so that it falls, and rises later."""
     PROPORTIONAL = "proportional memory"
     """Resident memory, shared pages divided by those who map them: when another process ends that maps the same
     libraries, that of all others rises.  It is recorded, and not judged."""
@@ -72,6 +72,7 @@ class Figure(StrEnum):
 
     @property
     def is_judged(self) -> bool:
+        """Whether its growth is a finding."""
         return not (self.is_work or self in (Figure.RESIDENT, Figure.PROPORTIONAL))
 
     def bound(self, level: float) -> float:
