@@ -61,7 +61,8 @@ def read_stat(pid: int) -> ProcessStat:
 def read_memory(pid: int) -> Mapping[str, int]:
     """Return the sums of a process's mappings in bytes, by their names in ``/proc/PID/smaps_rollup``.
 
-    Raises OSError if the process is gone."""
+    Raises OSError if the process is gone.
+    """
     _, *lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     return {name: int(size.split()[0]) * 1024 for name, _, size in (line.partition(":") for line in lines)}
 
