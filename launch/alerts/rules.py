@@ -109,7 +109,7 @@ def check_sandbox_start(signals: RunSignals, ease: float) -> str | None:
 
 def check_judge(signals: RunSignals, ease: float) -> str | None:
     newest = signals.steps[-_MIN_STEPS:]
-    failed = dict(zip(VOTE_FAILURES, map(sum, zip(*(step.judge_failed for step in newest), strict=True)), strict=False))
+    failed = {kind: sum(step.judge_failed[at] for step in newest) for at, kind in enumerate(VOTE_FAILURES)}
     lost, valid = sum(failed.values()), sum(step.judge_votes for step in newest)
     if not lost or lost <= _FAILED_VOTES_SHARE * ease * (lost + valid):
         return None
