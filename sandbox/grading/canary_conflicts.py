@@ -38,10 +38,9 @@ def find_canary_conflict(task: Task) -> str:
 
 def _find_conflicts(task: Task) -> Iterator[str]:
     for path, data in (("its script", task.run_tests.encode()), *sorted(task.tests.items())):
-        patterns = [pattern for word, pattern in _PATTERNS if word in data]
-        if _LIMITED_FILES in patterns and _ONLY_FOR_PROGRAMS in data:
-            patterns.remove(_LIMITED_FILES)
-        for found in filter(None, (pattern.search(data) for pattern in patterns)):
+        for found in (pattern.search(data) for word, pattern in _PATTERNS if word in data):
+            if found is None or (found.re is _LIMITED_FILES and _ONLY_FOR_PROGRAMS in data):
+                continue
             yield f"{found[0].decode(errors='replace')} in {path}"
         if path.endswith(".py") and (tree := parse_python(data)) is not None:
             aliases = dict(find_aliases(tree))
