@@ -20,7 +20,7 @@ from protocol.trajectory import MAX_REWARD
 from sandbox.docker.network.private_networks import MAX_SERVICES
 from sandbox.images.image_names import is_reference
 from sandbox.tasks.allowed_hosts import split_authority
-from sandbox.tasks.file_tree import path_problem
+from sandbox.tasks.file_tree import entry_problem
 from sandbox.tasks.task import Task, TaskStep
 from sandbox.tasks.task_containers import ImageBuild, SharedFolder, TaskHealthcheck, TaskService, TestsEnvironment
 from sandbox.tasks.task_grading import CollectCommand
@@ -262,4 +262,4 @@ def _absolute(path: str) -> bool:
 
 
 def _relative(path: str) -> bool:
-    return not path_problem(path.removesuffix("/")) and _plain(path)
+    return not entry_problem(path) and _plain(path)

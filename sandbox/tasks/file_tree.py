@@ -134,7 +134,7 @@ def _walk(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
 def check_paths(tree: Mapping[str, TreeFile], folder: Path) -> None:
     """Raise TaskError if a path would lie outside ``folder``, or below a file."""
     for path in tree:
-        if wrong := path_problem(path.removesuffix("/")):
+        if wrong := entry_problem(path):
             raise TaskError(folder, f"{path!r} {wrong}", "it cannot be written into the folder")
         place = PurePosixPath(path)
         if any(str(each) in tree for each in (*place.parents, *([place] if path.endswith("/") else ()))):
@@ -159,6 +159,11 @@ def write_tree(tree: Mapping[str, TreeFile], folder: Path) -> Path:
             target.write_bytes(file.data)
             target.chmod(0o755 if file.executable else 0o644)
     return folder
+
+
+def entry_problem(path: str) -> str:
+    """Return why ``path`` is not that of a file or, with a ``/`` at its end, of an empty folder; empty if it is one."""
+    return path_problem(path.removesuffix("/"))
 
 
 def path_problem(path: str) -> str:

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ValidationError
 from protocol.cli.validation_errors import describe_invalid_value
 from protocol.trajectory import MAX_REWARD
 from sandbox.tasks.allowed_hosts import NOT_A_HOST, split_authority
-from sandbox.tasks.file_tree import FileTree, is_within, path_problem
+from sandbox.tasks.file_tree import FileTree, entry_problem, is_within, path_problem
 from sandbox.tasks.loaded_task import LoadedTask
 from sandbox.tasks.task import Task, TaskError
 from sandbox.tasks.task_grading import GradingLevel
@@ -177,7 +177,7 @@ def _broken_steps(task: Task) -> Iterator[tuple[str, str]]:
         if not all(map(math.isfinite, step.min_rewards.values())):
             yield f"step {step.name}: min_reward is not finite", "no reward could be compared with it"
         for path in step.files:
-            if wrong := path_problem(path.removesuffix("/")):
+            if wrong := entry_problem(path):
                 yield f"step {step.name}: files: {path!r} {wrong}", "it is written below the working directory"
 
 
@@ -253,7 +253,7 @@ def _broken_paths(task: Task) -> Iterator[tuple[str, str]]:
         *(("build", each) for each in builds),
     ]:
         for path in paths:
-            if wrong := path_problem(path.removesuffix("/")):
+            if wrong := entry_problem(path):
                 yield f"{name}: {path!r} {wrong}", "it is written below a folder"
 
 
