@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pip._internal.models.index import PyPI
 
 from protocol.cli.exit_codes import EXIT_INTERRUPTED
 from sandbox.docker import daemon
@@ -58,7 +59,7 @@ COMMANDS = {
 """The commands of these pages with the mark ``[yours]``."""
 PYTHON = "python:3.12-slim"
 """What the image of the page's agent is made from."""
-PYPI = ("--allow-host", "pypi.org", "--allow-host", "files.pythonhosted.org")
+PYPI = ("--allow-host", PyPI.netloc, "--allow-host", PyPI.file_storage_domain)
 """For machines that reach PyPI at an address that is not public."""
 FEW = ("--set", "rollout.episodes_per_worker=2")
 """Fewer agents at once, for machines that other tests share: the time to start a program is the agent's."""
