@@ -11,13 +11,14 @@ import base64
 import json
 import re
 import shutil
+import subprocess
+import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pip._internal.models.index import PyPI
 
 from protocol.cli.exit_codes import EXIT_INTERRUPTED
 from sandbox.docker import daemon
@@ -59,8 +60,6 @@ COMMANDS = {
 """The commands of these pages with the mark ``[yours]``."""
 PYTHON = "python:3.12-slim"
 """What the image of the page's agent is made from."""
-PYPI = ("--allow-host", PyPI.netloc, "--allow-host", PyPI.file_storage_domain)
-"""For machines that reach PyPI at an address that is not public."""
 FEW = ("--set", "rollout.episodes_per_worker=2")
 """Fewer agents at once, for machines that other tests share: the time to start a program is the agent's."""
 MODEL_FOLDER, MODEL_URL = "/path/to/folder", "http://127.0.0.1:30000/v1"
@@ -214,12 +213,20 @@ def test_a_run_trains_an_agent_of_an_installed_package(
         assert_stopped(run, AS_AN_AGENT)
 
 
+def allow_package_index() -> list[str]:
+    """What lets a build reach pip's index on machines where its address is not public. In a process of its own: an
+    import of pip here would warn of its distutils."""
+    script = "from pip._internal.models.index import PyPI; print(PyPI.netloc, PyPI.file_storage_domain)"
+    hosts = subprocess.check_output([sys.executable, "-c", script], text=True).split()
+    return [word for host in hosts for word in ("--allow-host", host)]
+
+
 @pytest.fixture
 def agent_image(folder: Path, docker_engine: SandboxHost) -> str:
     """The image of the page's agent. Debian's Python stands in for the official image, which needs a registry."""
     dockerfile = folder / "my-agent/Dockerfile"
     dockerfile.write_text(dockerfile.read_text().replace(PYTHON, pip_image(docker_engine)))
-    built = type_in(find("image"), folder, added=PYPI)
+    built = type_in(find("image"), folder, added=allow_package_index())
     (image,) = re.findall(r"^(longshore/build:\S+)  my-agent$", built.stdout, re.MULTILINE)
     return image
 
