@@ -34,6 +34,19 @@ FILE_CASES = (
         },
     ),
     ComparisonCase(
+        "ignored-files",
+        passes_if("[ ! -e /tests/notes.md ] && [ -e /tests/d/notes.md ] && [ -e /app/x ]"),
+        "[ ! -e /solution/draft ] && touch /app/x",
+        files={
+            "tests/.harborignore": "notes.md\n",
+            "tests/notes.md": "",
+            "tests/d/.harborignore": "!notes.md\n",
+            "tests/d/notes.md": "",
+            "solution/.harborignore": "draft/\n",
+            "solution/draft/a": "",
+        },
+    ),
+    ComparisonCase(
         "canary", f"echo 1 > {REWARD}", files={"instruction.md": "<!-- A canary: 26b5c67b -->\n# canary\n\nDo it.\n"}
     ),
     ComparisonCase(

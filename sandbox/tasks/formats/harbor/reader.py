@@ -21,6 +21,7 @@ from sandbox.tasks.file_tree import FileTree
 from sandbox.tasks.formats.folders import TaskEnvironment, read_environment
 from sandbox.tasks.formats.harbor.artifacts import read_artifacts
 from sandbox.tasks.formats.harbor.given_files import build_with_loose_files, read_instruction
+from sandbox.tasks.formats.harbor.ignored_files import without_ignored_files
 from sandbox.tasks.formats.harbor.network import read_network
 from sandbox.tasks.formats.harbor.schema import (
     AGENT_SERVICE,
@@ -64,7 +65,7 @@ _KEPT = ("task", "source")
 
 def read_task(name: str, tree: FileTree, problems: TaskProblems) -> Task:
     """Read a Harbor directory; problems are added to ``problems``."""
-    described = _toml(tree, problems)
+    described, tree = _toml(tree, problems), without_ignored_files(tree, problems)
     check_support(described, tree, problems)
     environment, verifier, steps = described.environment, described.verifier, described.steps
     memory_mb = environment.memory or environment.memory_mb

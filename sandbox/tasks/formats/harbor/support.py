@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from sandbox.tasks.file_tree import FileTree
@@ -22,7 +21,6 @@ from sandbox.tasks.formats.harbor.schema import (
 from sandbox.tasks.problems import TaskProblems
 
 _STEP_FILES = {"instruction.md", "tests", "solution", "workdir"}
-_IGNORE = re.compile(r"(?:steps/[^/]+/)?(?:tests|solution)/(?:.+/)?\.harborignore")
 
 
 def check_support(described: HarborTask, tree: FileTree, problems: TaskProblems) -> None:
@@ -35,9 +33,6 @@ def check_support(described: HarborTask, tree: FileTree, problems: TaskProblems)
         problems.remark("multi_step_reward_strategy is not used: it has no steps")
     for unused in _unused_files(described, tree):
         problems.remark(unused)
-    for path in filter(_IGNORE.fullmatch, tree.files):
-        if any(line.strip() and not line.startswith("#") for line in problems.read_text(tree, path).split("\n")):
-            problems.add(path, "all files of tests and solution are used: remove it and what it names")
     earlier = f"{STEPS_FOLDER}/{described.steps[0].name}/{CONVERSATION_FILE}" if described.steps else CONVERSATION_FILE
     if earlier in tree.files:
         problems.add(earlier, "an agent here begins without an earlier conversation")

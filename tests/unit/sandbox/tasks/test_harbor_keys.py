@@ -447,10 +447,34 @@ def test_a_compose_file_that_names_the_image_still_builds_the_dockerfile(tmp_pat
     assert task.build.files["Dockerfile"].startswith(b"FROM debian")
 
 
-def test_a_file_of_what_is_left_out_is_named(tmp_path: Path) -> None:
-    (problem,) = load(tmp_path, "", **{"tests/d/.harborignore": "# a\nsecret.txt\n"}).problems
-    assert "tests/d/.harborignore" in str(problem)
-    load(tmp_path / "b", "", **{"tests/.harborignore": "# a\n\n", "environment/.harborignore": "x"}).require_task()
+def test_files_of_tests_and_solution_that_their_rules_name_are_left_out(tmp_path: Path) -> None:
+    files = {
+        "tests/.harborignore": "# notes\n*.md\n!kept.md\n/d/\nout/*\n",
+        "tests/kept.md": "",
+        "tests/left.md": "",
+        "tests/d/kept.md": "",
+        "tests/out/a": "",
+        "tests/in/.harborignore": "!left.md\n*.log\n",
+        "tests/in/left.md": "",
+        "tests/in/a.log": "",
+        "tests/a.log": "",
+        "solution/.harborignore": "draft\n",
+        "solution/draft/a": "",
+        "solution/kept.md": "",
+        "environment/.harborignore": "Dockerfile\n",
+    }
+    task = load(tmp_path, "", **files).require_task()
+    assert set(task.tests) == {"kept.md", "in/left.md", "a.log"}
+    assert set(task.solution_files) == {"kept.md"}
+    assert task.build is not None
+    assert {"Dockerfile", ".harborignore"} <= set(task.build.files)
+
+
+def test_rules_that_leave_out_the_tests_or_cannot_be_read_are_named(tmp_path: Path) -> None:
+    (needed,) = load(tmp_path / "a", "", **{"tests/.harborignore": "test.sh\n"}).problems
+    assert "tests/test.sh" in str(needed)
+    (unreadable,) = load(tmp_path / "b", "", **{"tests/d/.harborignore": "!\n"}).problems
+    assert "tests/d/.harborignore" in str(unreadable)
 
 
 def test_a_key_of_a_service_without_a_value_is_unset(tmp_path: Path) -> None:
