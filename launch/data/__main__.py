@@ -1,6 +1,6 @@
 """``longshore data get URL --ids IDS --output FILE``: fetch SWE-SYNTH's bugs from a bucket into a file of rows.
 
-Exit code 0: the file has every bug that was asked for; 1: the bucket has no bug of some numbers.
+Exit code 0: the file has every bug that was asked for; 1: the bucket has no bug, or something else, of some numbers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from protocol.settings import split_commas
 
 _URL = re.compile(r"https?://[^\s/?#]+[^\s?#]*")
 _SHOWN = 10
-"""Maximum number of missing bugs that are named."""
+"""Maximum number of bugs that are named as missing or damaged."""
 
 
 class DataArguments(CommandArguments):
@@ -69,10 +69,12 @@ def run(given: DataArguments, out: JsonOutput) -> int:
     if done.missing:
         more = " …" if len(done.missing) > _SHOWN else ""
         say(f"{len(done.missing)} are not in the bucket: {', '.join(map(str, done.missing[:_SHOWN]))}{more}")
-    out.set_result(
-        {"written": done.written, "kept": done.kept, "missing": [*done.missing], "output": str(given.output)}
-    )
-    return EXIT_FAILED if done.missing else EXIT_OK
+    for each in done.damaged[:_SHOWN]:
+        console.print(f"left out: {each}")
+    if done.damaged:
+        say(f"{len(done.damaged)} objects are no bugs, and are left out")
+    out.set_result(done._asdict() | {"output": str(given.output)})
+    return EXIT_FAILED if done.missing or done.damaged else EXIT_OK
 
 
 COMMAND = Command("data", DataArguments, run)

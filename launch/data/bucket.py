@@ -33,6 +33,8 @@ class FetchedBugs(NamedTuple):
     """Bugs that the file had already."""
     missing: tuple[int, ...]
     """Numbers of which the bucket has no bug."""
+    damaged: tuple[str, ...]
+    """What is wrong with each object that is no bug."""
 
 
 def parse_numbers(entries: Sequence[str]) -> list[int]:
@@ -54,9 +56,11 @@ async def fetch_bugs(
 ) -> FetchedBugs:
     """Append the bugs that ``output`` does not have to it; ``on_progress`` gets how many numbers are done.
 
-    Raises UserError if the bucket does not answer or has something else there, or the file cannot be written."""
+    An object that is no bug is left out.  Raises UserError if the bucket does not answer, has only something else, or
+    the file cannot be written."""
     had = _numbers_in(output)
-    wanted, missing, written = [number for number in numbers if number not in had], list[int](), 0
+    wanted, written = [number for number in numbers if number not in had], 0
+    missing, damaged = list[int](), list[str]()
     async with aiohttp.ClientSession(timeout=_TIMEOUT, trust_env=True) as session:
         for start in range(0, len(wanted), at_once):
             batch = wanted[start : start + at_once]
@@ -64,15 +68,18 @@ async def fetch_bugs(
                 tasks = [group.create_task(_fetch(session, url, number)) for number in batch]
             rows = [task.result() for task in tasks]
             missing += [number for number, row in zip(batch, rows, strict=True) if row is None]
-            lines = [orjson.dumps(row) + b"\n" for row in rows if row is not None]
+            damaged += [row for row in rows if isinstance(row, str)]
+            lines = [orjson.dumps(row) + b"\n" for row in rows if isinstance(row, dict)]
+            if damaged and not (lines or written or had):
+                raise UserError(f"{damaged[0]}: is this the URL of a bucket of SWE-SYNTH's bugs?")
             _append(output, b"".join(lines))
             written += len(lines)
             on_progress(start + len(batch))
-    return FetchedBugs(written, len(numbers) - len(wanted), tuple(missing))
+    return FetchedBugs(written, len(numbers) - len(wanted), tuple(missing), tuple(damaged))
 
 
-async def _fetch(session: aiohttp.ClientSession, url: str, number: int) -> dict[str, object] | None:
-    """Return a bug's row with its number; None if there is none.  Raises UserError."""
+async def _fetch(session: aiohttp.ClientSession, url: str, number: int) -> dict[str, object] | str | None:
+    """Return a bug's row with its number; a text that says what else is there; None for nothing.  Raises UserError."""
     where, why = f"{url.rstrip('/')}/task_{number:011d}.json", ""
     for left in range(_TRIES, 0, -1):
         try:
@@ -91,13 +98,13 @@ async def _fetch(session: aiohttp.ClientSession, url: str, number: int) -> dict[
     raise UserError(f"{where} cannot be fetched ({why}): see the URL; the same command goes on where this one stopped")
 
 
-def _row(data: bytes, number: int, where: str) -> dict[str, object]:
+def _row(data: bytes, number: int, where: str) -> dict[str, object] | str:
     try:
         bug: object = orjson.loads(data)
     except orjson.JSONDecodeError as error:
-        raise UserError(f"{where} is not JSON ({error}): is this the URL of a bucket of SWE-SYNTH's bugs?") from error
+        return f"{where} is not JSON ({error})"
     if not _is_bug(bug):
-        raise UserError(f"{where} is no bug, which has 'source', 'original' and 'bug': see the URL")
+        return f"{where} is no bug, which has 'source', 'original' and 'bug'"
     return {"task_id": number} | bug | {"task_id": number}
 
 

@@ -31,7 +31,7 @@ async def test_bugs_are_fetched_in_order_and_are_tasks(bucket: FakeBucket, tmp_p
         bucket.add(number)
     bucket.busy_once = {"task_00000000004.json"}
     file = tmp_path / "new" / "bugs.jsonl"
-    assert await fetch_bugs(bucket.url, [3, 4, 5, 6], file, 2) == FetchedBugs(3, 0, (5,))
+    assert await fetch_bugs(bucket.url, [3, 4, 5, 6], file, 2) == FetchedBugs(3, 0, (5,), ())
     assert [task.id for task in load_tasks(file).tasks] == ["swe-synth-3", "swe-synth-4", "swe-synth-6"]
     assert bucket.asked["task_00000000004.json"] == 2
 
@@ -42,7 +42,7 @@ async def test_what_is_there_is_not_fetched_again(bucket: FakeBucket, tmp_path: 
     file = tmp_path / "bugs.jsonl"
     await fetch_bugs(bucket.url, [1, 2], file, 1)
     file.write_bytes(file.read_bytes()[:-20])  # the last row was being written
-    assert await fetch_bugs(bucket.url, [1, 2, 3], file, 8) == FetchedBugs(2, 1, ())
+    assert await fetch_bugs(bucket.url, [1, 2, 3], file, 8) == FetchedBugs(2, 1, (), ())
     assert bucket.asked["task_00000000001.json"] == 1
     assert len(load_tasks(file).tasks) == 3
 
@@ -57,6 +57,16 @@ async def test_something_else_is_refused_in_one_line(bucket: FakeBucket, tmp_pat
         await fetch_bugs(bucket.url, [1], tmp_path / "bugs.jsonl", 1)
     assert "\n" not in str(found.value)
     assert not (tmp_path / "bugs.jsonl").exists()
+
+
+@pytest.mark.parametrize(("damaged", "at_once"), [(1, 3), (3, 1)])
+async def test_a_damaged_object_stops_no_other(bucket: FakeBucket, tmp_path: Path, damaged: int, at_once: int):
+    for number in {1, 2, 3} - {damaged}:
+        bucket.add(number)
+    bucket.objects[f"task_{damaged:011d}.json"] = "{torn"
+    done = await fetch_bugs(bucket.url, [1, 2, 3], tmp_path / "bugs.jsonl", at_once)
+    assert (done.written, done.missing, len(done.damaged)) == (2, (), 1)
+    assert f"task_{damaged:011d}.json is not JSON" in done.damaged[0]
 
 
 async def test_a_bucket_that_does_not_answer_is_named(bucket: FakeBucket, tmp_path: Path):
@@ -91,7 +101,7 @@ async def test_a_whole_last_row_without_its_end_of_line_is_kept(bucket: FakeBuck
     bucket.add(8)
     file = tmp_path / "bugs.jsonl"
     file.write_text(json.dumps(bug_row()))
-    assert await fetch_bugs(bucket.url, [7, 8], file, 1) == FetchedBugs(1, 1, ())
+    assert await fetch_bugs(bucket.url, [7, 8], file, 1) == FetchedBugs(1, 1, (), ())
     assert [task.id for task in load_tasks(file).tasks] == ["swe-synth-7", "swe-synth-8"]
 
 
@@ -105,7 +115,7 @@ async def test_a_bug_has_the_number_by_which_it_was_fetched(bucket: FakeBucket, 
     bucket.objects["task_00000000003.json"] = bug_row() | {"task_id": "x"}
     file = tmp_path / "bugs.jsonl"
     await fetch_bugs(bucket.url, [3], file, 1)
-    assert await fetch_bugs(bucket.url, [3], file, 1) == FetchedBugs(0, 1, ())
+    assert await fetch_bugs(bucket.url, [3], file, 1) == FetchedBugs(0, 1, (), ())
     assert [task.id for task in load_tasks(file).tasks] == ["swe-synth-3"]
 
 
@@ -116,6 +126,9 @@ async def test_the_command_says_what_the_bucket_lacks(
     words = ["get", bucket.url, "--ids", "1-2", "--output", str(tmp_path / "bugs.jsonl")]
     done = await asyncio.to_thread(call_json, capfd, "launch.data", *words)
     assert (done.exit_code, done.output["written"], done.output["missing"]) == (EXIT_FAILED, 1, [2])
+    bucket.objects["task_00000000003.json"] = {"x": 1}
+    done = await asyncio.to_thread(call_json, capfd, "launch.data", *words[:3], "1,3", *words[4:])
+    assert (done.exit_code, done.output["kept"], len(done.output["damaged"])) == (EXIT_FAILED, 1, 1)
 
 
 @pytest.mark.parametrize(
