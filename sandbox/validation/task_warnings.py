@@ -15,7 +15,7 @@ from sandbox.tasks.container_files import dockerfile
 from sandbox.tasks.container_files.host_folders import HOST_FOLDERS
 from sandbox.tasks.expected_tests import find_expected_tests
 from sandbox.tasks.file_tree import is_within
-from sandbox.tasks.formats.code_rows import find_missing_modules, find_uncrossable_usage
+from sandbox.tasks.formats.code_rows import HARNESS, find_missing_modules, find_uncrossable_usage
 from sandbox.tasks.task import Task
 from sandbox.tasks.task_containers import ImageBuild
 from sandbox.tasks.task_grading import GradingLevel
@@ -108,7 +108,8 @@ def _isolation_warnings(task: Task) -> Iterator[str]:
 
 def _exposure_warnings(task: Task) -> Iterator[str]:
     """Yield what code of the agent could do in the tests' process, or as their user."""
-    found = list(find_python_exposures(task.tests))
+    own = {path: text for path, text in task.tests.items() if HARNESS.get(path) != text}
+    found = list(find_python_exposures(own))
     for kind, harm in _EXPOSURES.items():
         if places := [each for each in found if each.kind is kind]:
             first, more = places[0], f" and {len(places) - 1} more" if len(places) > 1 else ""

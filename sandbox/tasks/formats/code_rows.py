@@ -2,9 +2,10 @@
 
 ``{"data_source", "prompt": [messages], "ability", "reward_model": {"ground_truth", "style"}, "agent_name",
 "extra_info"}``.  The ground truth, or its JSON text, is ``{"inputs": [...], "outputs": [...]}`` for a program that
-reads standard input and prints, the same with ``"fn_name"`` for a function, or asserts: a list of statements, or a
-text.  Functions that the asserts only define are called: ``test…()``, and ``check(candidate)`` with the function that
-``extra_info.entry_point`` names.  The program is the file ``/app/solution.py``, or the block of Python with which the
+reads standard input and prints, the same with ``"fn_name"`` for a function, or asserts: a list of statements, a text,
+or Code-R1's ``{"functional": text}``.  Functions that the asserts only define are called: ``test…()``, and
+``check(candidate)`` with the function that ``extra_info.entry_point`` names, or the method: LeetCodeDataset has
+``Solution().twoSum``.  The program is the file ``/app/solution.py``, or the block of Python with which the
 last reply ends; :mod:`sandbox.tasks.code_runner.harness` tests it.
 
 Any other ground truth, a number or a text, in a row that is not about code, is an answer: the agent's last reply boxes
@@ -40,6 +41,7 @@ from sandbox.tasks.formats.rows import (
     JsonRow,
     Prompt,
     RowFormat,
+    RowPart,
     join_user_messages,
     user_prompt,
 )
@@ -65,9 +67,10 @@ _MODULES = (
     *("harness", "instrumentation", "object_inference", "tests_parser", "proxies", "value_codec"),
     *("candidate_program", "candidate_client", "candidate_channel", "candidate_errors", "candidate_server"),
 )
-_HARNESS = {f"{package}/__init__.py": b"" for package in _PACKAGES} | {
+HARNESS = {f"{package}/__init__.py": b"" for package in _PACKAGES} | {
     f"{_PACKAGES[-1]}/{name}.py": (_RUNNER / f"{name}.py").read_bytes() for name in _MODULES
 }
+"""Files of a code task's tests that are longshore's own: they keep the answer in a process of its own."""
 CASES = "cases.txt"
 _ROW = "row."
 _TRUTH = "reward_model.ground_truth"
@@ -102,19 +105,21 @@ class _RewardModel(BaseModel):
     ground_truth: Any
 
 
-class _Row(BaseModel):
-    model_config = ConfigDict(extra="allow")
+class _Row(RowPart):
     prompt: Prompt
     reward_model: _RewardModel
     extra_info: dict[str, Any] | None = None
     data_source: str = ""
     ability: str = ""
+    agent_name: object = None
+    """verl's agent; here it is the recipe's."""
 
 
 def _read(row: JsonRow, problems: TaskProblems) -> Task:
     given = problems.validate("row", {key: value for key, value in row.items() if key != EXTRA_FIELDS_KEY}, _Row)
     if given is None:
         return Task("unreadable", "unreadable")
+    given.remark_unused_keys("the row", problems)
     prompt = join_user_messages(given.prompt, problems)
     truth: object = given.reward_model.ground_truth
     cases = parse_cases(truth, str((given.extra_info or {}).get("entry_point", "")))
@@ -128,7 +133,7 @@ def _read(row: JsonRow, problems: TaskProblems) -> Task:
         id=_id(given, prompt),
         instruction=_instruction(prompt, answer),
         family=" ".join(given.data_source.split()) or given.ability,
-        tests=_HARNESS | {CASES: repr(cases).encode()} if cases else {},
+        tests=HARNESS | {CASES: repr(cases).encode()} if cases else {},
         run_tests=_RUN if cases else "",
         expected_tests=tuple(f"case_{number}" for number in range(len(cases))),
         answer=answer,
@@ -172,14 +177,14 @@ def parse_cases(truth: object, entry: str = "") -> list[CodeCase]:
         try:
             truth = orjson.loads(truth)
         except orjson.JSONDecodeError:
-            return [("asserts", truth, entry or None)] if _asserts(truth, entry) else []
+            return _assert_cases([truth], entry)
     if isinstance(truth, list):
-        texts = cast("list[object]", truth)
-        good = bool(texts) and all(_asserts(text, entry) for text in texts)
-        return [("asserts", text, entry or None) for text in texts] if good else []
+        return _assert_cases(cast("list[object]", truth), entry)
     if not isinstance(truth, dict):
         return []
     tests = cast("JsonRow", truth)
+    if "functional" in tests:
+        return _assert_cases([tests["functional"]], entry)
     inputs, outputs, function = tests.get("inputs"), tests.get("outputs"), tests.get("fn_name")
     if not (isinstance(inputs, list) and isinstance(outputs, list)):
         return []
@@ -196,18 +201,28 @@ def _joined(value: object) -> str:
     return "\n".join(map(str, cast("list[object]", value))) if isinstance(value, list) else str(value)
 
 
-def _asserts(text: object, entry: str) -> bool:
-    """Return whether this is test code with an assert that is reached."""
-    if not isinstance(text, str):
-        return False
+def _assert_cases(texts: list[object], entry: str) -> list[CodeCase]:
+    """Return a case for each text; none if one of them is no test code with an assert that is reached."""
     try:
-        tree = parse_test_code(text)
-        reached = used_names(tree) | set(uncalled_tests(tree, entry))
-        return any(
-            isinstance(each, ast.Assert) for node in tree.body if _runs(node, reached) for each in ast.walk(node)
-        )
+        called = [_with_call(text, entry) for text in texts if isinstance(text, str)]
+        reached = [_reaches_assert(text, name) for text, name in called]
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
+        return []
+    good = len(called) == len(texts) and all(reached)
+    return [("asserts", text, name or None) for text, name in called] if good else []
+
+
+def _with_call(text: str, entry: str) -> tuple[str, str]:
+    """Return test code and the function that its runner gives to ``check``; a method is given to it by the code."""
+    if "check" not in uncalled_tests(parse_test_code(text), entry) or entry.isidentifier():
+        return text, entry
+    return f"{text}\n\ncheck({entry})\n", ""
+
+
+def _reaches_assert(text: str, entry: str) -> bool:
+    tree = parse_test_code(text)
+    reached = used_names(tree) | set(uncalled_tests(tree, entry))
+    return any(isinstance(each, ast.Assert) for node in tree.body if _runs(node, reached) for each in ast.walk(node))
 
 
 def _runs(node: ast.stmt, reached: set[str]) -> bool:

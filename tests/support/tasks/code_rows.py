@@ -339,6 +339,26 @@ class Solution:
     def twoSum(self, n, t): return [0, 2]
 """,
     ),
+    "leetcode by its entry point": CodeRow(
+        """\
+def check(candidate):
+    assert candidate(nums = [2, 7, 11], target = 9) == [0, 1]
+    assert candidate(nums = [3, 3], target = 6) == [0, 1]
+""",
+        """\
+class Solution:
+    def twoSum(self, nums: List[int], target: int) -> Optional[List[int]]:
+        seen = Counter()
+        for i, n in enumerate(nums):
+            if target - n in seen: return [seen[target - n], i]
+            seen[n] = i
+""",
+        """\
+class Solution:
+    def twoSum(self, nums: List[int], target: int) -> List[int]: return [0, 2]
+""",
+        "Solution().twoSum",
+    ),
     "linked": CodeRow(
         """\
 a = ListNode(1)

@@ -26,7 +26,7 @@ from sandbox.tasks.field_encoding import from_metadata, to_metadata
 from sandbox.tasks.formats.liveweb import web_checks
 from sandbox.tasks.formats.liveweb.web_actions import ACTION_TYPES, STOP, stop_answer
 from sandbox.tasks.formats.liveweb.web_checks import ANSWER_KINDS, SPECIFICATION, STATE_TEST, answer_test
-from sandbox.tasks.formats.rows import EXTRA_FIELDS_KEY, JsonRow, RowFormat
+from sandbox.tasks.formats.rows import EXTRA_FIELDS_KEY, JsonRow, RowFormat, RowPart
 from sandbox.tasks.problems import TaskProblems
 from sandbox.tasks.sites.serve import SITES
 from sandbox.tasks.sites.site_services import TOOLCHAIN_PYTHON, make_site_service, site_url
@@ -84,8 +84,7 @@ def _check_address(url: str) -> str:
     return url
 
 
-class _Row(BaseModel):
-    model_config = ConfigDict(extra="allow")
+class _Row(RowPart):
     task_id: int | str
     start_url: Annotated[str, AfterValidator(_check_address)]
     question: str = Field(min_length=1)
@@ -115,6 +114,9 @@ def _read(row: JsonRow, problems: TaskProblems) -> Task:
         problems.add(what, why)
     if not answers and not given.state:
         problems.add("the row has neither answer, answers nor state", "nothing could be graded")
+    if given.answers and given.answer is not None:
+        problems.add("the row has both answer and answers", "put all of them under answers, by name")
+    given.remark_unused_keys("the row", problems)
     if problems.found:
         return plain
     return _task(given, answers, own)

@@ -14,6 +14,7 @@ from sandbox.tasks.code_runner import candidate_program, harness
 from sandbox.tasks.formats.code_rows import FORMAT, parse_cases
 from sandbox.tasks.formats.rows import encode_row, read_row
 from sandbox.tasks.problems import TaskProblems
+from sandbox.validation.task_warnings import find_task_warnings
 from tests.support.tasks.code_rows import CHEATS, ROWS
 
 
@@ -59,6 +60,32 @@ def test_ordered_results_are_compared_as_lists_with_json_outputs(score, scored: 
     assert "PASSED" in score(truth, f"def f(x): return {scored}")
     assert "PASSED" in score(truth, f"class Solution:\n    def f(self, x): return {scored}")
     assert "PASSED" not in score(truth, "def f(x): return [2, 1]")
+
+
+def test_the_functional_tests_of_code_r1_are_asserts(score):
+    row = ROWS["leetcode by its entry point"]
+    truth = {"functional": f"{row.tests}\n\ncheck({row.entry})"}
+    assert "PASSED case_0" in score(truth, row.right)
+    assert "FAILED case_0" in score(truth, row.wrong)
+
+
+def test_names_of_leetcode_are_python_s_own_first(score):
+    program = "class Solution:\n    def f(self, n): return pow(n, 2, 5) + (inf > n) + len(list(accumulate([n])))"
+    assert "PASSED" in score({"fn_name": "f", "inputs": [[3]], "outputs": [[6]]}, program)
+
+
+def test_a_program_gives_no_name_of_leetcode_as_its_own(score):
+    assert "FAILED case_0" in score("assert gcd(4, 6) == 2", "class Solution: pass")
+
+
+def test_warnings_are_about_a_row_s_own_tests():
+    row: dict[str, object] = {
+        "data_source": "code",
+        "prompt": [{"role": "user", "content": "1?"}],
+        "reward_model": {"ground_truth": "assert f(1) == 1"},
+    }
+    task = read_row(FORMAT, row, TaskProblems(Path("rows.jsonl:1")))
+    assert not [each for each in find_task_warnings(task) if "code_runner" in each]
 
 
 @pytest.mark.parametrize(("program", "why"), [("import nowhere", "nowhere"), ("def f(", "SyntaxError")])

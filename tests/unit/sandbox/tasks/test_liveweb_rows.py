@@ -93,6 +93,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"start_url": "https://example.org/", "sites": ["*.example.org"]}, "start_url is on example.org, which is not"),
     ({"start_url": "https://example.org:8443/", "sites": ["example.org"]}, "start_url is on example.org:8443, which"),
     ({"answer": None}, "neither answer, answers nor state"),
+    ({"answers": {"a": {"exact": "x"}}}, "both answer and answers"),
     ({"sites": ["wikki"]}, "sites: 'wikki' is no site"),
     ({"sites": ["shop"]}, "start_url is on wiki, which is not among the sites"),
     ({"start_url": "http://wiki/"}, "start_url http://wiki/ is not on http://wiki:8000/"),

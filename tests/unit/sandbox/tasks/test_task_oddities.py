@@ -381,6 +381,19 @@ def test_a_row_that_points_at_a_folder_is_read_whatever_its_form_and_names_its_u
     assert [each.what for each in found.remarks] == unused
 
 
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"task_id": 1, "start_url": "http://wiki:8000/", "question": "x", "answer": {"exact": "y"}},
+        {"prompt": [{"role": "user", "content": "x"}], "reward_model": {"ground_truth": "1"}},
+    ],
+)
+def test_a_row_that_is_whole_names_its_unused_keys_too(tmp_path: Path, row: dict[str, object]):
+    (tmp_path / "rows.jsonl").write_text(json.dumps(row | {"famly": "z"}))
+    (remark,) = load_tasks(tmp_path / "rows.jsonl").remarks
+    assert remark.what == "the row has keys that are not used: famly"
+
+
 def test_a_picture_in_a_prompt_is_a_problem(tmp_path: Path):
     folder(tmp_path / "7", HARBOR)
     prompt = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]
