@@ -14,6 +14,7 @@ from fractions import Fraction
 
 from sandbox.grading.math_process import EXPRESSIONS
 from sandbox.grading.math_typesetting import as_latex, drop_thousands_separators, strip_markup
+from sandbox.grading.math_units import split_unit
 
 ANSWER_TEST = "answer"
 """Name of the only test of a task with a boxed answer."""
@@ -25,22 +26,6 @@ _THOUGHT = "</think>"
 _AND = r"(?:,|and|or|\\text\s*\{\s*(?:and|or)\s*\})"
 _MARKUP = r"(?:\\[()\[\]]|\\q?quad|\\[,; ]|[$\s])*"
 _BETWEEN_BOXES = re.compile(f"{_MARKUP}(?:,{_MARKUP})?{_AND}{_MARKUP}")
-_NO_LIMITS = r"(?!.*\b(?:and|or|not|more|less|fewer|least|most|than)\b)"
-_SQUARED = r"\s*(?:\^\s*\{?\d\}?)?$"
-_UNIT_WORD = r"(?=[a-z]{3}|in(?![a-z]))[a-z]*[aeiou][a-z]+(?:/[a-z]+)?"
-_UNIT = re.compile(
-    r"(?:(?<=[\d})])|(?<=\\pi))\s*\\(?:text(?:bf|it|rm|normal)?|mathrm|mbox)"
-    rf"\s*\{{(?P<set>{_NO_LIMITS}[^{{}}\d]*)\}}{_SQUARED}"
-    rf"|(?<=\d)\s+(?P<plain>{_NO_LIMITS}(?:[ckm]?m|k?g|ft|lb|hr|{_UNIT_WORD})){_SQUARED}"
-    rf"|(?<=[}})])\s+(?P<behind>{_NO_LIMITS}(?:[ckm]m|kg|ft|lb|hr|{_UNIT_WORD})){_SQUARED}"
-    r"|(?<=\d)\s*(?P<sign>\\?%)$"
-)
-_UNIT_NAMES = {
-    "mm": "millimeter", "cm": "centimeter", "m": "meter", "km": "kilometer", "g": "gram", "kg": "kilogram",
-    "in": "inch", "inches": "inch", "ft": "foot", "feet": "foot", "lb": "pound", "lbs": "pound",
-    "sec": "second", "secs": "second", "min": "minute", "mins": "minute", "hr": "hour", "hrs": "hour",
-}  # fmt: skip
-_METRES = re.compile("metre(s?)$")
 _PERCENT = {"%", "percent", "percentage", "pct"}
 _SET_BUILDER = re.compile(r"\\\{[^}]*(?::|\\mid|\||\\vert)")
 _WORDS = re.compile(r"[^\W\d_]{2,}(?:[\s-]+[^\W\d_]+)*")
@@ -100,12 +85,7 @@ class _Answer:
 
     @classmethod
     def read(cls, answer: str) -> _Answer:
-        text = strip_markup(answer)
-        found = _UNIT.search(text)
-        unit = ""
-        if found is not None:
-            text = text[: found.start()]
-            unit = _name_unit(" ".join(found[found.lastgroup or 0].replace("\\", "").split()).casefold())
+        text, unit = split_unit(strip_markup(answer))
         is_percent = unit in _PERCENT
         return cls(drop_thousands_separators(as_latex(text)), "" if is_percent else unit, is_percent)
 
@@ -113,12 +93,6 @@ class _Answer:
     def fraction(self) -> str:
         """The answer with 50 percent as 50/100."""
         return rf"\frac{{{self.text}}}{{100}}" if self.is_percent else self.text
-
-
-def _name_unit(unit: str) -> str:
-    """Return one name for a unit, whether it is written whole or not, of one or of several."""
-    unit = _METRES.sub(r"meter\1", unit)
-    return _UNIT_NAMES.get(unit) or unit.removesuffix("s")
 
 
 def _find_closing_brace(text: str, begin: int) -> int | None:

@@ -29,10 +29,10 @@ from latex2sympy2_extended import NormalizationConfig
 from latex2sympy2_extended.sets import FiniteSet as Listing
 from math_verify import LatexExtractionConfig, parse, verify
 from math_verify.grader import is_assignment_relation
-from sympy import Basic, FiniteSet, Float, I, Interval, N, Rational, Tuple, nan, oo, real_root, zoo
+from sympy import Basic, Equality, FiniteSet, Float, I, Interval, N, Rational, Tuple, Union, nan, oo, real_root, zoo
 from sympy.core.function import AppliedUndef
 from sympy.core.relational import Relational
-from sympy.logic.boolalg import And
+from sympy.logic.boolalg import And, Or
 
 CPU_S = 2
 MEMORY_BYTES = 2 << 30
@@ -59,8 +59,12 @@ def expressions_equal(expected: str, given: str) -> bool:
         return _numbers_equal(the, its)
     if not _counts_agree(the, its) or _states_the_problem(the, its):
         return False
+    if (values := _values_in_order(the, its) or _values_in_order(its, the)) is not None:
+        the, its = values
     if _are_ordered_and_not(the, its) or _are_ordered_and_not(its, the):
         return False
+    if isinstance(the, Union) or isinstance(its, Union):
+        the, its = _as_union(the), _as_union(its)
     if _is_chain(the) and _is_chain(its):
         return {part.canonical for part in the.args} == {part.canonical for part in its.args}
     return verify(the, its, numeric_precision=_DIGITS, allow_set_relation_comp=True, timeout_seconds=0)
@@ -116,6 +120,34 @@ def _is_unsolved(expression: Basic) -> bool:
 def _are_ordered_and_not(one: Basic, other: Basic) -> bool:
     """Return whether they are like (1, 3) and {1, 3}, which math-verify takes for each other."""
     return isinstance(one, Interval | Tuple) and isinstance(other, FiniteSet)
+
+
+def _values_in_order(ordered: Basic, assigned: Basic) -> tuple[Tuple, Tuple] | None:
+    """Return the values of ``(1, 2)``, and those of ``x = 1, y = 2`` in the order of the names; None for others."""
+    if not isinstance(assigned, FiniteSet) or not all(map(_is_assignment, assigned.args)):
+        return None
+    if isinstance(ordered, Interval) and ordered.left_open and ordered.right_open:
+        ordered = Tuple(ordered.start, ordered.end)
+    named = {each.lhs.name: each.rhs for each in assigned.args}
+    if not isinstance(ordered, Tuple) or len(named) != len(assigned.args):
+        return None
+    return ordered, Tuple(*(named[name] for name in sorted(named)))
+
+
+def _is_assignment(expression: Basic) -> bool:
+    return isinstance(expression, Equality) and expression.lhs.is_Symbol and _is_number(expression.rhs)
+
+
+def _as_union(expression: Basic) -> Basic:
+    """Return the numbers for which one of a list of inequalities of one letter holds; others as they are."""
+    relations = expression.args if isinstance(expression, FiniteSet) else ()
+    if len(expression.free_symbols) == 1 and relations and all(map(_is_inequality, relations)):
+        return Or(*relations).as_set()  # pyright: ignore[reportArgumentType]  they are relations
+    return expression
+
+
+def _is_inequality(expression: Basic) -> bool:
+    return _is_chain(expression) or (isinstance(expression, Relational) and not isinstance(expression, Equality))
 
 
 def _is_chain(expression: Basic) -> bool:

@@ -28,6 +28,8 @@ _SIGNS = {
     "\N{EMPTY SET}": r"\emptyset ",
     "\N{PLUS-MINUS SIGN}": r"\pm ",
     "\N{DEGREE SIGN}": r"^\circ ",
+    "\N{MATHEMATICAL LEFT ANGLE BRACKET}": r"\langle ",
+    "\N{MATHEMATICAL RIGHT ANGLE BRACKET}": r"\rangle ",
 }
 _DEGREES = re.compile(r"(\d+(?:\.\d+)?)?\s*(?:\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![A-Za-z]))|\\degree(?![A-Za-z]))")
 _TRIGONOMETRIC = re.compile(r"sin|cos|tan|cot|sec|csc")
@@ -66,6 +68,9 @@ _MARKUP = _rules(
 )
 _LATEX = _rules(
     (rf"{_WORD_COMMAND}\{{([^{{}}]*)\}}", r"\1"),
+    (r"(?i)^(?:no solutions?|(?:the )?empty set)$", r"\\emptyset "),
+    (r"(?<![A-Za-z\\])infinity(?![A-Za-z])", r"\\infty "),
+    (r"\\langle(?![A-Za-z])(.*)\\rangle(?![A-Za-z])", r"(\1)"),
     (r"^\(([A-Za-z])\)$", r"\1"),
     (r"^=\s*(?=\S)", ""),
     (r"^(\d+)\s*(?:\^\s*\{?\s*)?(st|nd|rd|th)\}?$", _ordinal),
@@ -78,7 +83,9 @@ _LATEX = _rules(
     (r"\\?sqrt\s*(?:\(([^()]*)\)|(\d+|[A-Za-z])(?![A-Za-z(]))", r"\\sqrt{\1\2}"),
     (r"(?<![A-Za-z\\])(arc(?:sin|cos|tan)|sin|cos|tan|sec|csc|cot|exp|log|ln|pi)(?![A-Za-z])", r"\\\1 "),
     (r"\*\*", "^"),
-    (r"(\d*)\.(\d*)\\overline\s*\{(\d{1,9})\}", _repeating),
+    (r"\^\s*(-\s*(?:\d+|[A-Za-z]))", r"^{\1}"),
+    (r"(?<=\d)\s*[xX]\s*(?=10\s*\^)", r" \\times "),
+    (r"(\d*)\.(\d*)\\(?:overline|dot)\s*\{(\d{1,9})\}(?!\d|\\dot)", _repeating),
     (r"(?<![\d.,/])(\d+)\s+(\d+)\s*/\s*(\d+)(?![\d.])", r"\1\\frac{\2}{\3}"),
     (r"^([-+]?\d+(?:\.\d+)?)[eE]([-+]?\d{1,3})$", r"\1 \\times 10^{\2}"),
 )

@@ -341,7 +341,6 @@ ANSWER_FORMS = [
 
 NOT_READ = {
     AnswerForm("polynomials and formulas", "ab", "b a", True),  # letters side by side are a word: "on" is not "no"
-    AnswerForm("words, choices, dates", r"\text{no solution}", r"\text{No solutions}", True),
     AnswerForm("words, choices, dates", "1011_2", r"1011_{\text{two}}", True),
 }
 """Right answers that are rejected."""
