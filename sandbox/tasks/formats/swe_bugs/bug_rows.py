@@ -147,7 +147,8 @@ def _with_repository(task: Task, row: _BugRow, problems: TaskProblems) -> Task:
                 task, gold_patch, patch, source.tests, image=source.docker_image, command=source.test_command
             )
         except PatchError as error:
-            problems.add(str(error), "without its bug the task would pass by itself")
+            whole = "the patches make the repository and its bug: write them by git diff --no-renames"
+            problems.add(str(error), whole if made else "without its bug the task would pass by itself")
     return task
 
 

@@ -8,7 +8,7 @@ the agent does to those in ``/app`` counts for nothing.
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
@@ -21,7 +21,6 @@ from sandbox.tasks.unified_diff import PatchError, apply_patch, changed_modes
 EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 """Git's name of a tree without files: the base commit of such a repository."""
 _REPORT = "/logs/verifier/ctrf.json"
-_FIND_APP = 'import sys\n\nsys.path.append("/app")'
 _RUN = (
     "#!/bin/bash\n%s"
     f"uvx -p 3.13 -w pytest==8.4.1 -w pytest-json-ctrf==0.3.5 pytest --ctrf {_REPORT} %s -rA --tb=short\n"
@@ -59,7 +58,7 @@ def build_task(task: Task, gold_patch: str, bug_patch: str, tests: Sequence[str]
         setup=_SETUP
         % _chmod("/app", [path for path, executable in wrong_modes.items() if executable and path in wrong]),
         tests={path: text.encode() for path, text in hidden.items()}
-        | {"conftest.py": _conftest(hidden.get("conftest.py", "")).encode()},
+        | {"conftest.py": _conftest(hidden.get("conftest.py", ""), _module_folders(right)).encode()},
         run_tests=_RUN
         % (
             _chmod("/tests", [path for path in programs if path in hidden]),
@@ -80,8 +79,14 @@ def _chmod(folder: str, paths: Sequence[str], mode: str = "+x") -> str:
     return f"chmod {mode} {' '.join(quote(f'{folder}/{path}') for path in paths)}\n" if paths else ""
 
 
-def _conftest(own: str) -> str:
-    """Return the repository's conftest, which finds its modules in ``/app``.  Raises PatchError."""
+def _module_folders(files: Collection[str]) -> list[str]:
+    """Return the folders in which the repository has its modules."""
+    has_src = any(path.startswith("src/") for path in files) and "src/__init__.py" not in files
+    return ["/app", "/app/src"] if has_src else ["/app"]
+
+
+def _conftest(own: str, folders: Sequence[str]) -> str:
+    """Return the repository's conftest, which finds its modules in ``folders``.  Raises PatchError."""
     try:
         nodes = ast.parse(own).body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -89,4 +94,5 @@ def _conftest(own: str) -> str:
     futures = [node for node in nodes if isinstance(node, ast.ImportFrom) and node.module == "__future__"]
     lines = own.split("\n")
     at = max((node.end_lineno or 0 for node in futures), default=0)
-    return "\n".join([*lines[:at], _FIND_APP, *lines[at:]])
+    found = (f'sys.path.append("{folder}")' for folder in folders)
+    return "\n".join([*lines[:at], "import sys\n", *found, *lines[at:]])

@@ -27,11 +27,12 @@ OURS = load_labelled_dataset(BUILT_IN_CATALOG, "longshore-swe").tasks
 NEEDS_DATA = "import pathlib\n\nassert pathlib.Path('tests/made.dat').exists()\n"
 """A file of the image that git ignores stays."""
 WHOLE = {
-    "conftest.py": "from __future__ import annotations\n\nimport subprocess\n\nimport pkg\n\n"
+    "conftest.py": "from __future__ import annotations\n\nimport subprocess\n\nimport pkg\nimport under_src\n\n"
     "assert subprocess.run(['/app/run.sh']).returncode == 0 == len(pkg.__path__) - 1\n",
     "pkg/__init__.py": "",
     "pyproject.toml": "[tool.pytest.ini_options]\naddopts = '-p no:cacheprovider'\n",
     "run.sh": "#!/bin/sh\n",
+    "src/under_src.py": "",
 }
 FIX = "sed -i 's/a + b/a - b/' calc.py"
 

@@ -89,6 +89,21 @@ def test_a_conftest_with_imports_of_the_future_is_python_still():
     assert 'sys.path.append("/app")' in conftest
 
 
+def test_the_modules_of_a_repository_may_be_in_src():
+    row = bug_row()
+    row["original"]["gold_patch"] += make_patch({}, {"src/roman.py": ""})
+    assert b'sys.path.append("/app/src")' in read(row)[0].tests["conftest.py"]
+    row["original"]["gold_patch"] += make_patch({}, {"src/__init__.py": "x = 1\n"})
+    assert b'sys.path.append("/app/src")' not in read(row)[0].tests["conftest.py"]
+
+
+def test_a_patch_that_cannot_make_a_repository_says_how_it_is_written():
+    row = bug_row()
+    row["bug"]["patch"] = "diff --git a/calc.py b/c.py\nsimilarity index 100%\nrename from calc.py\nrename to c.py\n"
+    (problem,) = read(row)[1].found
+    assert "rename from calc.py (the patches make the repository and its bug: write them by git diff" in str(problem)
+
+
 def test_a_repository_in_an_image_is_graded_in_a_clean_one():
     task, problems = read(image_bug_row())
     assert problems.found == []
@@ -209,7 +224,7 @@ def test_a_bug_is_written_as_it_was_read():
         ({"source": {"swe_instance_id": None}}, "source.swe_instance_id"),
         ({"source": {"test_command": "make test"}}, "source.test_command is 'make test'"),
         ({"source": {"test_command": " "}}, "source.test_command (must not be blank, as ' ')"),
-        ({"bug": {"patch": ""}}, "bug.patch has no change of a file in it (without its bug the task would pass"),
+        ({"bug": {"patch": ""}}, "bug.patch has no change of a file in it (the patches make the repository"),
         (
             {"bug": {"patch": make_patch({"calc.py": "x\n"}, {"calc.py": "y\n"})}},
             "bug.patch does not apply: calc.py has",
