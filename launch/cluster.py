@@ -14,9 +14,9 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from launch.actor_group.specs.sandbox_providers import describe_urls_source
 from launch.config import RunConfig, recipe_names, resolve
 from launch.config.command_line import DEFAULT_RECIPE
+from launch.config.recipe_environment import describe_urls_source
 from launch.config.toml_text import print_toml
 from launch.hosts.ray_environment import resolve_ray_environment
 from launch.processes.interruption import run_interruptible
@@ -106,8 +106,6 @@ def _new_config(arguments: ClusterArguments) -> RunConfig:
 def _check_ready(config: RunConfig) -> None:
     """Print the warnings about this machine.  Raises UserError for problems that can be found before anything starts,
     also of the cluster to join."""
-    if remark := describe_urls_source(config.sandbox, os.environ):
-        error_console().print(f"remark: {remark}")
     warnings = run_preflight_checks(config)
     os.environ.update(resolve_ray_environment(config.cluster.address, os.environ))
     for each in warnings:
@@ -127,7 +125,10 @@ def _resumed_run(arguments: ClusterArguments) -> tuple[Path, RunConfig]:
         path = find_newest_run(run.dir, run.name, run.negative_control, overrides)
     else:
         path = find_newest_run(run.dir, "", None, overrides)
-    return path, load_resumed_config(path, overrides)
+    config = load_resumed_config(path, overrides)
+    if remark := describe_urls_source(config.sandbox, os.environ):
+        error_console().print(f"remark: {remark}")
+    return path, config
 
 
 COMMAND = Command("cluster", ClusterArguments, run)

@@ -14,7 +14,10 @@ from launch.config.command_line import format_overrides
 from launch.config.loader import key_default, load_recipe, parse_assignment, parse_toml, recipe_variables
 from launch.config.run import RunConfig
 from protocol.cli.arguments import TypedOverride
+from sandbox.providers.settings import ENVIRONMENT, POOL, SandboxSettings
 
+URL_VARIABLES = {POOL: "WORKER_URLS", ENVIRONMENT: "ENVIRONMENT_URLS"}
+"""The variable of each provider's servers, which is read where workers are started, whatever the recipe."""
 _SWITCHES = {"0": False, "1": True}
 
 
@@ -45,7 +48,17 @@ def load_recipe_in(
     for variable in _akin(variables, environment):
         remarks.append(f"{variable} sets nothing here: docs/coming-from.md names the key")
     from_variables = [_override(key, environment[variable].strip(), variable) for key, variable in used.items()]
-    return RecipeInEnvironment(load_recipe(name_or_path, [*from_variables, *overrides]), tuple(remarks))
+    config = load_recipe(name_or_path, [*from_variables, *overrides])
+    if urls := describe_urls_source(config.sandbox, environment):
+        remarks.append(urls)
+    return RecipeInEnvironment(config, tuple(remarks))
+
+
+def describe_urls_source(sandbox: SandboxSettings, environment: Mapping[str, str]) -> str:
+    """Return a remark if a variable has the URLs of the provider's servers; empty otherwise."""
+    variable = URL_VARIABLES.get(sandbox.provider, "")
+    configured = environment.get(variable, "")
+    return f"sandbox.urls = {configured}, from the variable {variable}" if configured and not sandbox.urls else ""
 
 
 def _override(key: str, value: str, variable: str) -> TypedOverride:

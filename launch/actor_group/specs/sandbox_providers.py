@@ -17,6 +17,7 @@ from actors.harnesses.installation import require_installed
 from actors.rollout.settings import HarnessSettings
 from actors.workers.provider_spec import ProviderSpec
 from launch.config import RunConfig
+from launch.config.recipe_environment import URL_VARIABLES
 from protocol.errors import UserError
 from protocol.plugins import PluginGroup, load_plugin
 from protocol.processes.loopback import is_loopback
@@ -28,17 +29,9 @@ from sandbox.providers.daytona.sdk import load_sdk
 from sandbox.providers.remote_tools import local_only_tools
 from sandbox.providers.settings import DAYTONA, ENVIRONMENT, POOL, SandboxSettings
 
-POOL_URLS_VARIABLE = "WORKER_URLS"
-ENVIRONMENT_URLS_VARIABLE = "ENVIRONMENT_URLS"
+_POOL_URLS, _ENVIRONMENT_URLS = URL_VARIABLES[POOL], URL_VARIABLES[ENVIRONMENT]
 _DAYTONA_KEY = "DAYTONA_API_KEY"
 _STATUS_TIMEOUT_S = 10.0
-
-
-def describe_urls_source(sandbox: SandboxSettings, environment: Mapping[str, str]) -> str:
-    """Return a remark if a variable has the URLs of the provider's servers; empty otherwise."""
-    variable = {POOL: POOL_URLS_VARIABLE, ENVIRONMENT: ENVIRONMENT_URLS_VARIABLE}.get(sandbox.provider, "")
-    configured = environment.get(variable, "")
-    return f"sandbox.urls = {configured}, from the variable {variable}" if configured and not sandbox.urls else ""
 
 
 def make_provider_spec(sandbox: SandboxSettings, environment: Mapping[str, str]) -> ProviderSpec | None:
@@ -51,27 +44,27 @@ def make_provider_spec(sandbox: SandboxSettings, environment: Mapping[str, str])
         return ProviderSpec(ENVIRONMENT, _environment_urls(sandbox, environment), read_token(None, environment))
     if sandbox.provider != POOL:
         return ProviderSpec(sandbox.provider, options=sandbox.options)
-    configured = ",".join(sandbox.urls) or environment.get(POOL_URLS_VARIABLE, "")
+    configured = ",".join(sandbox.urls) or environment.get(_POOL_URLS, "")
     if not configured.strip(" ,"):
         raise UserError(
             "sandbox.provider = 'pool' needs the URLs of pool servers: --set "
-            f"sandbox.urls=http://HOST:18081, or export {POOL_URLS_VARIABLE}=http://HOST:18081"
+            f"sandbox.urls=http://HOST:18081, or export {_POOL_URLS}=http://HOST:18081"
         )
     urls = parse_server_urls(configured)
     if sandbox.group_slots and len(urls) > 1:
         raise UserError(
-            f"sandbox.group_slots reserves the slots of a whole group at one address, and {POOL_URLS_VARIABLE} has "
+            f"sandbox.group_slots reserves the slots of a whole group at one address, and {_POOL_URLS} has "
             f"{len(urls)}: start a router (longshore router --servers {','.join(urls)}) and use only its URL"
         )
     return ProviderSpec(POOL, urls, read_token(None, environment), sandbox.group_slots)
 
 
 def _environment_urls(sandbox: SandboxSettings, environment: Mapping[str, str]) -> tuple[str, ...]:
-    configured = ",".join(sandbox.urls) or environment.get(ENVIRONMENT_URLS_VARIABLE, "")
+    configured = ",".join(sandbox.urls) or environment.get(_ENVIRONMENT_URLS, "")
     if not configured.strip(" ,"):
         raise UserError(
             "sandbox.provider = 'environment' needs the URLs of environment services: --set "
-            f"sandbox.urls=http://HOST:18082, or export {ENVIRONMENT_URLS_VARIABLE}=http://HOST:18082"
+            f"sandbox.urls=http://HOST:18082, or export {_ENVIRONMENT_URLS}=http://HOST:18082"
         )
     return parse_server_urls(configured)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.actor_group.specs.sandbox_providers import describe_urls_source, make_provider_spec
+from launch.actor_group.specs.sandbox_providers import make_provider_spec
 from launch.config import load_recipe
 from launch.config.loader import flatten_tables, recipe_variables
 from launch.config.recipe_environment import load_recipe_in
@@ -114,11 +114,10 @@ def test_worker_urls_are_those_of_the_pool_servers_and_told() -> None:
     spec = make_provider_spec(sandbox, exported)
     assert spec is not None
     assert spec.urls == ("http://a:18081", "http://b:18081")
-    assert describe_urls_source(sandbox, exported) == (
-        "sandbox.urls = http://a:18081,http://b:18081, from the variable WORKER_URLS"
-    )
-    for other in (load_recipe(RECIPE, ["sandbox.urls=['http://c:1']"]), load_recipe("demo")):
-        assert describe_urls_source(other.sandbox, exported) == ""
+    told = "sandbox.urls = http://a:18081,http://b:18081, from the variable WORKER_URLS"
+    assert load_recipe_in(exported, RECIPE).remarks == (told,)
+    assert load_recipe_in(exported, RECIPE, ["sandbox.urls=['http://c:1']"]).remarks == ()
+    assert load_recipe_in(exported, "demo").remarks == ()
 
 
 def test_every_variable_that_the_document_exports_is_on_the_page() -> None:
