@@ -92,5 +92,5 @@ def _stop(params: Mapping[str, object]) -> AgentToolCall | MalformedAction:
         return AgentToolCall(ANSWER_TOOL.name, {"answer": answer})
     return MalformedAction(
         '"stop" needs its answers: {"type": "stop", "params": {"final": {"answers": {NAME: ANSWER}}}}, or its one '
-        'answer as a text: {"type": "stop", "params": {"answer": ANSWER}}'
+        'answer: {"type": "stop", "params": {"answer": ANSWER}}'
     )

@@ -15,9 +15,11 @@ ACTION_TYPES = (
 def stop_answer(params: Mapping[str, object]) -> str | dict[str, object] | None:
     """Return the answer of the action ``stop``; None if it has none.
 
-    LIVEWEB puts named answers under ``final``; they may also stand alone, as may a single ``answer``."""
+    LIVEWEB puts named answers under ``final``; they may also stand alone, as may a single ``answer``, which is returned
+    by that name unless it is a text."""
     final = params.get("final", params)
     given = cast("dict[str, object]", final) if isinstance(final, dict) else {}
     if isinstance(named := given.get("answers"), dict):
         return cast("dict[str, object]", named)
-    return text if isinstance(text := given.get("answer"), str) else None
+    answer = given.get("answer")
+    return answer if isinstance(answer, str | None) else {"answer": answer}

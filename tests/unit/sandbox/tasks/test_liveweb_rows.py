@@ -130,7 +130,12 @@ def test_a_number_that_is_written_as_a_text_is_graded_as_a_number():
 
 @pytest.mark.parametrize(
     ("params", "answer"),
-    [({"answer": "x"}, "x"), ({"answers": {"a": 1}}, {"a": 1}), ({"final": {"answers": {"a": "x"}}}, {"a": "x"})],
+    [
+        ({"answer": "x"}, "x"),
+        ({"answer": 26.8}, {"answer": 26.8}),
+        ({"answers": {"a": 1}}, {"a": 1}),
+        ({"final": {"answers": {"a": "x"}}}, {"a": "x"}),
+    ],
 )
 def test_the_oracles_stop_gives_the_answer_in_every_form_that_an_agent_may_write(
     params: dict[str, Any], answer: str | dict[str, Any]
