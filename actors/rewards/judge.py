@@ -144,5 +144,5 @@ async def open_judge(spec: JudgeSpec, engines: Sequence[GenerateFunction] = ()) 
         chat = await asyncio.to_thread(load_chat_format, spec.model_path, {})
         yield Judge(spec.settings, spec.prompt, EngineJudgeModel(spec, chat, engines))
         return
-    async with ChatApiClient(spec.settings.api_url, spec.key, max_reply_bytes=MAX_REPLY_BYTES) as client:
+    async with ChatApiClient(spec.settings.url, spec.key, max_reply_bytes=MAX_REPLY_BYTES) as client:
         yield Judge(spec.settings, spec.prompt, ApiJudgeModel(spec, client))

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Self
-from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
+from actors.chat_api.client import api_base_url
 from actors.rewards.prompts import load_judge_prompt
 from actors.rewards.registry import BINARY
 from protocol.errors import UserError
@@ -111,11 +111,6 @@ class JudgeSettings(ConfigSection):
         """Number of engines that serve that folder."""
         return self.engines if self.own_model is not None else 0
 
-    @property
-    def api_url(self) -> str:
-        """The base URL with its path; ``/v1`` if ``url`` has none."""
-        return self.url if urlsplit(self.url).path else f"{self.url}/v1"
-
     def make_spec(self) -> JudgeSpec:
         """Read prompt and key.  Raises UserError if one cannot be read."""
         return JudgeSpec(self, load_judge_prompt(self.prompt), _read_key(self.key_file))
@@ -125,7 +120,7 @@ class JudgeSettings(ConfigSection):
     def _check_url(cls, url: str) -> str:
         if url and not re.fullmatch(r"https?://[^\s/?#]+(?:/[^\s?#]*)?", url):
             raise ValueError(f"judge.url = {url!r} is not the address of an API: write it as http://host:30000/v1")
-        return url.rstrip("/")
+        return url and api_base_url(url)
 
     @model_validator(mode="after")
     def _check_votes(self) -> Self:

@@ -12,6 +12,7 @@ from typing import cast
 from actors.agents.agent import Agent
 from actors.agents.call_format import CallFormat
 from actors.agents.registry import load_call_format, make_agent, require_readable_replies
+from actors.chat_api.client import api_base_url
 from actors.engines.engine import SGLangEngine
 from actors.engines.interface import Engine
 from actors.engines.sampling import EpisodeSampling
@@ -275,7 +276,7 @@ async def fetch_first_model(given: EvaluateArguments, config: RunConfig) -> str:
 
 def _endpoint_settings(given: EvaluateArguments, config: RunConfig) -> ChatEndpointSettings:
     return ChatEndpointSettings(
-        url=(given.model or "").rstrip("/"),
+        url=api_base_url(given.model or ""),
         model=given.model_name,
         key=read_key(given.key_file),
         deadline_s=config.engine.request_timeout_s,

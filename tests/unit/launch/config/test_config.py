@@ -287,12 +287,12 @@ def test_workers_get_the_rewards_of_the_configuration(tmp_path: Path) -> None:
         RewardTarget.TOTAL,
     )
     assert spec.judge is not None
-    assert (spec.judge.settings.api_url, spec.judge.key) == ("http://127.0.0.1:30000/v1", "s3cret")
+    assert (spec.judge.settings.url, spec.judge.key) == ("http://127.0.0.1:30000/v1", "s3cret")
     assert (spec.judge.prompt, spec.judge.settings.votes, spec.judge.settings.coefficient) == ("$task $turn", 5, 0.5)
     with_path = load_recipe("demo", [*JUDGED, "judge.url=http://127.0.0.1:30000/api/v2/"])
     judge = reward_spec_of(with_path).judge
     assert judge is not None
-    assert judge.settings.api_url == "http://127.0.0.1:30000/api/v2"
+    assert judge.settings.url == "http://127.0.0.1:30000/api/v2"
 
 
 @pytest.mark.parametrize("content", [None, "", "two\nlines", "schlüssel"])

@@ -17,12 +17,14 @@ from launch.evaluation.results.evaluation_settings import (
     read_evaluation_settings,
     write_evaluation_settings,
 )
+from launch.evaluation.solvers.models import fetch_first_model
 from launch.evaluation.task_selection import select_tasks
 from protocol.cli.arguments import parse_arguments
 from protocol.errors import UserError
 from sandbox.tasks.formats.registry import TaskFormat
 from sandbox.tasks.formats.terminal_bench import write_task
 from sandbox.tasks.task import Task
+from tests.support.fakes.fake_chat import serve_fake_chat
 from tests.support.runs.recorded_trajectories import make_run_config
 from tests.support.tasks.task_files import write_tasks
 
@@ -175,3 +177,11 @@ def test_missing_or_invalid_evaluation_settings_are_refused_by_file_name(tmp_pat
     (tmp_path / "settings.json").write_text(text)
     with pytest.raises(UserError, match=r"settings.json"):
         read_evaluation_settings(tmp_path)
+
+
+@pytest.mark.parametrize("path", ["", "/", "/v1", "/v1/"])
+async def test_a_server_without_a_path_is_asked_at_its_v1(path: str) -> None:
+    async with serve_fake_chat(lambda _: "done") as chat:
+        words = ["demo", "--model", chat.url.removesuffix("/v1") + path, "--tasks", "x"]
+        given = parse_arguments(EvaluateArguments, words, "evaluate")
+        assert await fetch_first_model(given, load_recipe("demo")) == "tiny"
