@@ -6,6 +6,7 @@ import asyncio
 import socket
 from collections.abc import Generator
 from contextlib import contextmanager
+from typing import cast
 
 from aiohttp import web
 
@@ -70,11 +71,10 @@ class _Connection(asyncio.Protocol):
         return ConnectionStage.SERVED if self._request.content.is_eof() else ConnectionStage.RECEIVING
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)  # noqa: S101  it is a stream
-        self._transport = transport
-        self._deadlines = ConnectionDeadlines(self._connections.limits.head_s, transport)
-        self._inner.connection_made(transport)
-        self._connections.admit(self, transport, self._deadlines, self._client)
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's class does not inherit from it
+        self._deadlines = ConnectionDeadlines(self._connections.limits.head_s, self._transport)
+        self._inner.connection_made(self._transport)
+        self._connections.admit(self, self._transport, self._deadlines, self._client)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._deadlines.stop()

@@ -1,7 +1,8 @@
 """A folder as a value: files by path, read and written as a whole.  A path that ends in ``/`` is an empty folder.
 
-Formats convert between such trees and tasks without I/O; only this module accesses the disk. Links, devices and sockets
-are recorded but not followed, so that a reader that needs such a path can report that it is not a regular file.
+Formats convert between such trees and tasks without I/O; only this module accesses the disk. Devices, sockets and links
+that lead elsewhere are recorded but not followed, so that a reader that needs such a path can report that it is not a
+regular file.
 """
 
 from __future__ import annotations
@@ -75,20 +76,19 @@ def as_tree_files(
     return {f"{start}{path}": TreeFile(content, path in executable) for path, content in data.items()}
 
 
-def read_tree(folder: Path, *, follow_inner_links: bool = False) -> FileTree:
+def read_tree(folder: Path, *, apart: bool = False) -> FileTree:
     """Read all of ``folder`` except ``.git``; a folder with nothing else is empty.
 
-    A link of a Hugging Face cache to its own file is read as that file.  ``follow_inner_links``: a link to a file
-    within the folder is read as that file. Raises TaskError if the folder cannot be read or is larger than MAX_BYTES.
+    A link to a file within ``folder`` is read as that file, as is one of a Hugging Face cache to its own.  ``apart``:
+    each folder in it is copied to a place of its own, so a link there must stay within that one. Raises TaskError if
+    the folder cannot be read or is larger than MAX_BYTES.
     """
     files, odd, total = dict[str, TreeFile](), set[str](), 0
     for path, found in _walk(folder):
-        status = found
-        if follow_inner_links and stat.S_ISLNK(found.st_mode) and path.resolve().is_relative_to(folder.resolve()):
-            status = path.stat() if path.exists() else found
-        if stat.S_ISLNK(found.st_mode) and _is_in_hub_cache(path):
-            status = path.stat()
         inside = path.relative_to(folder).as_posix()
+        around = folder / inside.partition("/")[0] if apart and "/" in inside else folder
+        followed = stat.S_ISLNK(found.st_mode) and (_is_file_within(path, around) or _is_file_of_hub_cache(path))
+        status = path.stat() if followed else found
         if stat.S_ISDIR(found.st_mode):
             files[f"{inside}/"] = TreeFile(b"")
             continue
@@ -105,11 +105,18 @@ def read_tree(folder: Path, *, follow_inner_links: bool = False) -> FileTree:
     return FileTree(files, frozenset(odd))
 
 
-def _is_in_hub_cache(link: Path) -> bool:
+def _is_file_within(link: Path, folder: Path) -> bool:
+    """Return whether a link leads to a file within the folder."""
+    return link.is_file() and link.resolve().is_relative_to(folder.resolve())
+
+
+def _is_file_of_hub_cache(link: Path) -> bool:
     """Return whether a link is a file of a snapshot in a Hugging Face cache: it leads to the cache's own file."""
+    if not link.is_file():
+        return False
     file = link.resolve()
     cache = file.parent.parent
-    return file.is_file() and file.parent.name == "blobs" and link.is_relative_to(cache / "snapshots")
+    return file.parent.name == "blobs" and link.is_relative_to(cache / "snapshots")
 
 
 def _walk(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:

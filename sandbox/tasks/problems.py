@@ -26,7 +26,7 @@ from sandbox.tasks.task_grading import GradingLevel
 from sandbox.tasks.yaml_text import YamlError, parse_yaml
 
 Model = TypeVar("Model", bound=BaseModel)
-REGULAR_FILES_ONLY = "links, pipes and devices are not copied into a sandbox: a link could lead out of the task"
+REGULAR_FILES_ONLY = "pipes, devices, and links to a folder or out of the copied one do not come into a sandbox"
 _TYPE_NAME = re.compile(r"(constrained-)?(int|float|str|bool)|(list|dict|tuple|function-\w+)\[.*\]")
 """Pydantic's name of one type among several that a value may have, which it puts into the value's place."""
 _SHOWN = 300

@@ -22,6 +22,8 @@ class ComparisonCase:
     """Steps after the image's FROM and WORKDIR."""
     files: dict[str, str] = field(default_factory=dict[str, str])
     """Other files by path; one that ends in ``/`` is an empty folder."""
+    links: dict[str, str] = field(default_factory=dict[str, str])
+    """Where links lead, by path."""
     service: str = ""
     """Keys of the compose file's service."""
     differs: str = ""

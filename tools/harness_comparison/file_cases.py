@@ -47,6 +47,28 @@ FILE_CASES = (
         },
     ),
     ComparisonCase(
+        "links-within-their-folder",
+        passes_if("grep -q data /tests/d/x && [ -x /tests/run ] && grep -q data /g/x && grep -q data /app/x"),
+        "cp /solution/x /app/x",
+        dockerfile="COPY . /g/\n",
+        files={
+            "tests/y": "data",
+            "tests/d/z": "",
+            "tests/d/run": "#!/bin/sh\n",
+            "environment/y": "data",
+            "solution/y": "data",
+        },
+        links={"tests/d/x": "../y", "tests/run": "d/run", "environment/x": "y", "solution/x": "y"},
+    ),
+    ComparisonCase(
+        "links-between-folders",
+        passes_if("[ -e /tests/x ]"),
+        files={"environment/y": "data"},
+        links={"tests/x": "../environment/y"},
+        differs="copied to /tests, the link leads nowhere",
+        refused="tests/x is not a regular file",
+    ),
+    ComparisonCase(
         "canary", f"echo 1 > {REWARD}", files={"instruction.md": "<!-- A canary: 26b5c67b -->\n# canary\n\nDo it.\n"}
     ),
     ComparisonCase(

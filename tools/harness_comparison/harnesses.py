@@ -53,6 +53,8 @@ class Harbor:
             "tests/test.sh": case.test,
         }
         _write(folder, {path: text.replace("{base}", base_image) for path, text in (files | case.files).items()})
+        for path, target in case.links.items():
+            (folder / path).symlink_to(target)
 
     def task_fields(self) -> list[str]:
         """Return the keys of its task.toml, with a dot between table and key."""

@@ -96,7 +96,7 @@ def load_build_context(folder: Path, dockerfile: str = "Dockerfile") -> ImageBui
     Raises UserError if it has no such Dockerfile, is too large, or holds anything other than files.
     """
     problems = TaskProblems(folder)
-    tree = read_tree(folder, follow_inner_links=True)
+    tree = read_tree(folder)
     build = read_build_context(tree, BuildPlan(dockerfile=dockerfile), (), problems)
     if build is None or problems.found:
         first = problems.found[0]

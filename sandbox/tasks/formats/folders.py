@@ -70,7 +70,7 @@ def load_task_folder(form: FolderFormat, folder: Path) -> LoadedTask:
     task = None
     with problems.collecting_errors():
         if (folder / form.marker).is_file():
-            task = read_task_tree(form, _task_id(folder.name), read_tree(folder), problems)
+            task = read_task_tree(form, _task_id(folder.name), read_tree(folder, apart=True), problems)
         else:
             problems.add(f"{form.marker} is missing", "it describes the task")
     return problems.loaded(task)

@@ -92,13 +92,14 @@ def excludes(artifacts: tuple[str, ...]) -> st.SearchStrategy[dict[str, tuple[st
 @st.composite
 def task_steps(draw: st.DrawFn, name: str) -> TaskStep:
     files, artifacts = draw(trees), tuple(draw(st.lists(paths.map("/{}".format), max_size=2)))
+    tests = {path: data for path, data in draw(trees).items() if path != "Dockerfile"}  # it would be read as one
     return TaskStep(
         name,
         draw(lines),
         files,
         frozenset(draw(st.lists(st.sampled_from(sorted(files)), unique=True))) if files else frozenset(),
         draw(st.none() | healthchecks),
-        draw(trees),
+        tests,
         draw(lines),
         tuple(draw(st.lists(texts, unique=True, max_size=3))),
         draw(texts),

@@ -84,12 +84,11 @@ def _tables(task: Task) -> dict[str, Any]:
         environment["healthcheck"] = write_healthcheck(task.healthcheck)
     agent: dict[str, Any] = {"timeout_sec": task.agent_timeout_s, **write_variables(task.agent_env)}
     verifier: dict[str, Any] = {"timeout_sec": task.test_timeout_s}
+    verifier |= _network(task.network.verify, task.network.allowed_hosts)
     verifier |= write_variables(task.test_env) | write_collect(task.collect)
     for table, user in ((agent, task.agent_user), (verifier, task.tests_user)):
         if user:
             table["user"] = user
-    if task.network.verify is not task.network.agent:
-        verifier |= _network(task.network.verify, task.network.allowed_hosts)
     own = task.tests_environment
     if task.grading is GradingLevel.ARTIFACTS and (own is not None or not task.tests.keys() & TESTS_IMAGE):
         verifier["environment_mode"] = "separate"

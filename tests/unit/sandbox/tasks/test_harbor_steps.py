@@ -13,6 +13,7 @@ from sandbox.tasks.loaded_task import LoadedTask
 from sandbox.tasks.task import Task
 from sandbox.tasks.task_containers import TaskHealthcheck, TestsEnvironment
 from sandbox.tasks.task_grading import GradingLevel, StepsReward
+from sandbox.tasks.task_network import NetworkMode, TaskNetwork
 
 TWO = '[[steps]]\nname = "one"\n[[steps]]\nname = "two"\n'
 FILES = {
@@ -125,6 +126,15 @@ def test_a_step_s_tests_may_have_an_image_and_variables_of_their_own(tmp_path: P
         TestsEnvironment("checker:1"),
     ]
     assert [each.needed_by for each in images_of(task)][1:] == ["a/tests", "a/tests1"]
+
+
+def test_a_step_s_tests_in_an_image_of_their_own_keep_the_task_s_network(tmp_path: Path) -> None:
+    toml = (
+        '[environment]\nnetwork_mode = "no-network"\n[verifier]\nnetwork_mode = "no-network"\n'
+        '[[steps]]\nname = "one"\n[steps.verifier.environment]\ndocker_image = "checker:1"\n'
+        '[[steps]]\nname = "two"\n'
+    )
+    assert read(tmp_path, toml).network == TaskNetwork(agent=NetworkMode.NONE, verify=NetworkMode.NONE)
 
 
 def test_a_step_s_tests_may_be_in_an_image_that_they_build(tmp_path: Path) -> None:
