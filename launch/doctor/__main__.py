@@ -67,7 +67,7 @@ def make_recipe_check(config: RunConfig) -> HostCheck:
     """Return the check of what ``config`` needs besides a machine: its model, tasks and rewards."""
 
     def find(requirements: HostRequirements) -> list[Finding]:
-        from launch.run.preflight import list_recipe_checks
+        from launch.run.preflight import find_judge_warnings, list_recipe_checks
 
         del requirements
         found: list[Finding] = []
@@ -76,7 +76,10 @@ def make_recipe_check(config: RunConfig) -> HostCheck:
                 check()
             except UserError as error:
                 found.append(finding_from_error(CheckName.RECIPE, error))
-        return found or [ok(CheckName.RECIPE, f"model, tasks and rewards of '{config.run.name}' are there")]
+        if not found:
+            found = [ok(CheckName.RECIPE, f"model, tasks and rewards of '{config.run.name}' are there")]
+            found += find_judge_warnings(config)
+        return found
 
     timeout_fix = "check the folders of model.path and data.path (`df`, `ls`)"
     return HostCheck((CheckName.RECIPE,), find, _RECIPE_S, timeout_fix, quick=False)

@@ -17,14 +17,14 @@ from actors.agents.settings import CallFormatKind, HistoryMode
 from actors.rewards.settings import make_reward_spec
 from actors.tokens.chat_format import load_chat_format
 from launch.actor_group.specs.engine_spec import require_positions
-from launch.actor_group.specs.judge_spec import check_judge_model
+from launch.actor_group.specs.judge_spec import check_judge_model, why_judge_is_silent
 from launch.actor_group.specs.sandbox_providers import check_provider
 from launch.config import RunConfig
 from launch.data.demo.model import CONTEXT_TOKENS
 from launch.data.preparation import require_model_files
 from launch.data.sft_examples import check_sources
 from launch.data.task_split import load_usable_tasks
-from launch.doctor.finding import Finding
+from launch.doctor.finding import CheckName, Finding, warning
 from launch.doctor.host_checks import require_host
 from launch.doctor.requirements import host_requirements
 from launch.exporters.exporter_registry import check_exporters
@@ -35,11 +35,19 @@ from sandbox.tasks.formats.generated.generator import training_families
 
 
 def run_preflight_checks(config: RunConfig) -> list[Finding]:
-    """Return the warnings about this machine.  Raises UserError for the first problem that would stop the run of
-    ``config``."""
+    """Return the warnings about this machine and the judge.  Raises UserError for the first problem that would stop the
+    run of ``config``."""
     for check in list_recipe_checks(config):
         check()
-    return require_host(host_requirements(config))
+    return [*find_judge_warnings(config), *require_host(host_requirements(config))]
+
+
+def find_judge_warnings(config: RunConfig) -> list[Finding]:
+    """Return a warning if the judge's server cannot be asked; a run works without it, on other rewards."""
+    if not (why := why_judge_is_silent(config.judge)):
+        return []
+    message = f"the judge at {config.judge.url} {why}: as long as that is so, no turn has a score"
+    return [warning(CheckName.RECIPE, message, "start its server, or correct judge.url or judge.key_file")]
 
 
 def list_recipe_checks(config: RunConfig) -> tuple[Callable[[], object], ...]:

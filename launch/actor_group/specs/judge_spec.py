@@ -1,13 +1,17 @@
-"""The judge that a run serves itself: the spec of its engines, and the room for its questions."""
+"""The judge of a run: the spec of the engines that it serves itself, and whether a judge can be asked."""
 
 from __future__ import annotations
 
+import urllib.error
+import urllib.request
+from http.client import HTTPException
 from pathlib import Path
 
 import orjson
 
 from actors.engines.server.process import RESERVED_TOKENS
 from actors.engines.settings import EngineSpec, WeightTransferMode
+from actors.rewards.settings import JudgeSettings
 from actors.tokens.chat_format import load_chat_format
 from launch.config import RunConfig
 from launch.hosts.cluster_nodes import ClusterNode
@@ -15,6 +19,8 @@ from launch.hosts.placement import actor_run_dir
 from launch.run_records.run_directory import RunDirectory
 from protocol.errors import UserError
 from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
+
+_ANSWER_S = 10.0
 
 
 def judge_engine_spec(
@@ -73,3 +79,19 @@ def check_judge_model(config: RunConfig) -> None:
             f"and engine.max_total_tokens allow {context} tokens for both: lower it (--set judge.max_new_tokens=N)"
         )
     load_chat_format(str(folder), {})
+
+
+def why_judge_is_silent(judge: JudgeSettings) -> str:
+    """Return why the server of a judge at a URL cannot be asked; empty if it can, or there is none.  Blocking."""
+    if not judge.enabled or judge.own_model is not None:
+        return ""
+    key = judge.make_spec().key
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    request = urllib.request.Request(f"{judge.url}/models", headers=headers)  # noqa: S310  http or https: JudgeSettings
+    try:
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=_ANSWER_S):
+            return ""
+    except urllib.error.HTTPError as error:
+        return "refuses the key" if error.code in {401, 403} else ""  # not every server lists its models
+    except (OSError, HTTPException) as error:
+        return f"does not answer ({error})"

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 
 from launch.actor_group.specs.judge_spec import check_judge_model
 from launch.config import load_recipe
 from launch.data.demo.model import build_demo_model
+from launch.doctor.finding import FindingLevel
 from launch.run import preflight
 from protocol.errors import UserError
+from tests.support.fakes.fake_judge import unreachable_url
+from tests.support.network.aiohttp_servers import serve_on_loopback
 
 
 def test_a_shared_gpu_needs_the_memory_saver_package(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,6 +50,23 @@ def test_a_judge_that_cannot_be_served_or_asked_is_refused(
     judge = ("judge.enabled=true", f"judge.model={tmp_path}", "learner.advantage=turn")
     with pytest.raises(UserError, match=says) if says else nullcontext():
         check_judge_model(load_recipe("demo", judge))
+
+
+@pytest.mark.parametrize(
+    ("status", "says"), [(None, "does not answer"), (401, "refuses the key"), (404, ""), (200, "")]
+)
+async def test_a_judge_whose_server_cannot_be_asked_is_a_warning_before_the_run(status: int | None, says: str) -> None:
+    async def list_models(_: web.Request) -> web.Response:
+        return web.Response(status=status or 200)
+
+    app = web.Application()
+    app.router.add_get("/v1/models", list_models)
+    async with serve_on_loopback(app) as port:
+        url = f"http://127.0.0.1:{port}" if status else unreachable_url()
+        words = ["judge.enabled=true", f"judge.url={url}", "learner.advantage=turn"]
+        found = await asyncio.to_thread(preflight.find_judge_warnings, load_recipe("demo", words))
+    assert [each.level for each in found] == ([FindingLevel.WARNING] if says else [])
+    assert says in " ".join(map(str, found))
 
 
 @pytest.mark.parametrize(
