@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +14,8 @@ from typing import NamedTuple
 from actors.agents.agent import Agent
 from actors.rewards.settings import RewardTarget
 from actors.rollout.observer import EpisodeObserver
-from actors.rollout.sandbox_terminal import SandboxTerminal
+from actors.rollout.sandbox_terminal import SandboxTerminal, with_opening_page
+from actors.tokens.chat_messages import ChatMessage
 from actors.workers.settings import WorkerSpec
 from launch.config import RunConfig
 from launch.data.task_split import load_usable_tasks
@@ -36,6 +37,8 @@ from sandbox.providers.settings import DOCKER
 from sandbox.tasks.formats.terminal_bench import load_task
 from sandbox.tasks.task import Task
 
+_PAGE = "\0page\0"
+"""Stands for the text of a page."""
 _GENERATED = ("training", "held-out")
 
 
@@ -66,8 +69,21 @@ def prepare_subject(found: FoundTrajectory) -> ReplaySubject:
     config, verdict = found.source.origin.config, recorded.verdict
     if config.judge.enabled and config.judge.target is RewardTarget.TOTAL:
         verdict = replace(verdict, reward=verdict.reward - verdict.parts.get("judge", 0.0))
-    changed = found.source.origin.agent.opening_messages(task) != list(recorded.opening)
+    changed = not asks_for_task(recorded.opening, task, found.source.origin.agent)
     return ReplaySubject(found, task, verdict, changed)
+
+
+def asks_for_task(opening: Sequence[ChatMessage], task: Task, agent: Agent) -> bool:
+    """Return whether the first messages of an episode are the task's, whatever page a browser showed in them."""
+    if [*opening] == agent.opening_messages(task):
+        return True
+    if not task.start_url:
+        return False
+    around = [message["content"].split(_PAGE) for message in agent.opening_messages(with_opening_page(task, _PAGE))]
+    return len(opening) == len(around) and all(
+        message["content"].startswith(parts[0]) and message["content"].endswith(parts[-1])
+        for message, parts in zip(opening, around, strict=True)
+    )
 
 
 async def replay_trajectory(subject: ReplaySubject, times: int, concurrency: int) -> ReplayComparison:

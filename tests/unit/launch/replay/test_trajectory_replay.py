@@ -12,13 +12,14 @@ import pytest
 
 from actors.agents.registry import make_agent
 from actors.rollout.chat_policy import truncate_by_length
+from actors.rollout.sandbox_terminal import with_opening_page
 from actors.rollout.settings import EpisodeSettings
 from actors.rollout.terminal import SandboxDestroyedByAgent, ToolCallResult
 from launch.config import RunConfig
-from launch.evaluation.results.evaluation_settings import EvaluationSettings
 from launch.replay.__main__ import COMMAND
 from launch.replay.formatting import build_replay_report, format_replay_lines
 from launch.replay.scripted_policy import ObservationComparison, ReplayEpisode, create_replay_episode
+from launch.replay.trajectory_replay import asks_for_task
 from launch.replay.verdict_comparison import ReplayAttempt, ReplayComparison, describe_changed_tests, verdicts_agree
 from launch.trajectory_reader.recorded_trajectory import RecordedTrajectory, TrajectoryOrigin
 from launch.trajectory_reader.run_source import build_recorded_trajectory
@@ -62,7 +63,7 @@ def replayed(
         "runs/demo-1",
         "m",
         make_agent(run.agent.make_spec()),
-        EvaluationSettings(run, "", Path()),
+        run,
         {},
         truncate_by_length,
     )
@@ -73,6 +74,17 @@ def replayed(
         return playing, asyncio.run(playing.play(TASK))
     except SandboxDestroyedByAgent:
         return playing, None
+
+
+def test_a_task_of_the_web_has_not_changed_because_its_first_page_has():
+    agent = make_agent(make_run_config("agent.kind=json", "agent.toolset=browser").agent.make_spec())
+    task = replace(TASK, start_url="http://wiki:8000/")
+    asked = agent.opening_messages(with_opening_page(task, "URL: http://wiki:8000/\nheading 1"))
+    assert asks_for_task(asked, task, agent)
+    assert asks_for_task(agent.opening_messages(task), task, agent)
+    assert not asks_for_task(asked, replace(task, instruction="Do u."), agent)
+    assert not asks_for_task(asked, TASK, agent)
+    assert not asks_for_task(asked[:1], task, agent)
 
 
 @pytest.mark.parametrize(("kind", "texts"), [("hermes", HERMES), ("bash", BASH)])
