@@ -60,8 +60,7 @@ class _Set(_Strict):
     set: list[str] = Field(min_length=1)
 
 
-_Expected = _Exact | _Number | _Set
-_MODELS: dict[str, type[_Exact | _Number | _Set]] = dict(zip(ANSWER_KINDS, (_Exact, _Number, _Set), strict=True))
+_MODELS: dict[str, type[_Strict]] = dict(zip(ANSWER_KINDS, (_Exact, _Number, _Set), strict=True))
 
 
 class _StateCheck(_Strict):
