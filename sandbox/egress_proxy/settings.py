@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from protocol.settings import ConfigSection
 from sandbox.docker.network.proxy_address import PROXY_HOST, PROXY_PORT
 from sandbox.egress_proxy.index_links import proxied_path
-from sandbox.tasks.allowed_hosts import NOT_A_HOST, split_authority
+from sandbox.tasks.allowed_hosts import NOT_A_HOST, can_match
 
 PROXY_ADDRESS = f"http://{PROXY_HOST}:{PROXY_PORT}"
 CacheSize = Annotated[float, Field(gt=0)]
@@ -37,7 +37,7 @@ class EgressProxySettings(ConfigSection):
     @model_validator(mode="after")
     def _has_valid_hosts_and_indexes(self) -> Self:
         for host in self.allow_hosts:
-            if split_authority(host.removeprefix("*."), 0) is None:
+            if not can_match(host):
                 raise ValueError(f"'{host}' {NOT_A_HOST}")
         for index in self._indexes:
             if urlsplit(index).scheme not in {"http", "https"}:

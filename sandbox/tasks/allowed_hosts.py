@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from sandbox.ip_addresses import AddressKind, classify_address, parse_ip_address
 
 NOT_A_HOST = "is not a host: write example.org, *.example.org or example.org:8080"
 _WEB_PORTS = frozenset({80, 443})
+_NAME = re.compile(r"(?:\*\.)?[\w-]+(?:\.[\w-]+)*\.?", re.ASCII)
 
 
 def split_authority(authority: str, default_port: int) -> tuple[str, int] | None:
@@ -20,6 +22,18 @@ def split_authority(authority: str, default_port: int) -> tuple[str, int] | None
     if not host or (port and not (port.isascii() and port.isdigit() and 0 < int(port) < 65536)):
         return None
     return host, int(port or default_port)
+
+
+def can_match(entry: str) -> bool:
+    """Return whether an entry of an allow-list is a host, or names the subdomains of one: a URL, a range of addresses,
+    or ``*`` in another place would allow nothing."""
+    parts = split_authority(entry, 0)
+    if parts is None:
+        return False
+    name, domain = parts[0], parts[0].removeprefix("*.")
+    if parse_ip_address(domain) is not None:
+        return name == domain
+    return bool(_NAME.fullmatch(name))
 
 
 def classify_host(name: str) -> AddressKind:

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ValidationError
 
 from protocol.cli.validation_errors import describe_invalid_value
 from protocol.trajectory import MAX_REWARD
-from sandbox.tasks.allowed_hosts import NOT_A_HOST, split_authority
+from sandbox.tasks.allowed_hosts import NOT_A_HOST, can_match
 from sandbox.tasks.file_tree import FileTree, entry_problem, is_within, path_problem
 from sandbox.tasks.loaded_task import LoadedTask
 from sandbox.tasks.task import Task, TaskError
@@ -202,9 +202,7 @@ def _broken_rules(task: Task) -> Iterator[tuple[str, str]]:
         if not _NAME.fullmatch(name):
             yield f"the foil {name!r} has other characters than A-Z a-z 0-9 _ . -", "it is a file's name"
     yield from (
-        (f"allowed_hosts: {host!r}", f"it {NOT_A_HOST}")
-        for host in task.network.allowed_hosts
-        if split_authority(host, 0) is None
+        (f"allowed_hosts: {host!r}", f"it {NOT_A_HOST}") for host in task.network.allowed_hosts if not can_match(host)
     )
     yield from _broken_numbers(task)
     yield from _broken_paths(task)

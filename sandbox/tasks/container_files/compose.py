@@ -15,6 +15,7 @@ from sandbox.tasks.container_files.compose_schema import (
 from sandbox.tasks.container_files.compose_services import ComposeFacts, read_agent_service, read_side_service
 from sandbox.tasks.container_files.compose_volumes import find_shared_volumes, remark_separate_copies
 from sandbox.tasks.container_files.compose_yaml import parse_compose_yaml
+from sandbox.tasks.container_files.env_files import read_own_env_file
 from sandbox.tasks.container_files.variables import substitute_variables
 from sandbox.tasks.file_tree import FileTree
 from sandbox.tasks.problems import TaskProblems
@@ -53,12 +54,13 @@ def read_compose_file(
 def _read_content(
     tree: FileTree, name: str, variables: Mapping[str, str], problems: TaskProblems
 ) -> ComposeFile | None:
+    text = problems.read_text(tree, name)
     try:
-        raw: object = parse_compose_yaml(problems.read_text(tree, name))
+        raw: object = parse_compose_yaml(text)
     except YamlError as error:
         problems.add(f"{name} is not readable YAML", str(error))
         return None
-    variables = {"COMPOSE_PROJECT_NAME": "task", **variables}
+    variables = {"COMPOSE_PROJECT_NAME": "task", **read_own_env_file(tree, text, problems), **variables}
     content = _without_extensions(substitute_variables(raw, variables, name, problems))
     return problems.validate(name, content, ComposeFile, unknown=_OUTSIDE)
 

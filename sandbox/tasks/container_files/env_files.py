@@ -1,4 +1,4 @@
-"""Reads the ``env_file`` of a compose file's service.  Pure.
+"""Reads the files of variables beside a compose file: the ``env_file`` of its services, and its own ``.env``.  Pure.
 
 A line is ``NAME=VALUE``, with ``export`` or quotes or without. Left to Compose, as problems, are values that name other
 variables or have escapes, since nobody can see whether they would be right.  Source: the Compose specification.
@@ -14,6 +14,8 @@ from sandbox.tasks.container_files.compose_schema import ComposeEnvFile
 from sandbox.tasks.file_tree import FileTree
 from sandbox.tasks.problems import TaskProblems
 
+_OWN = ".env"
+_NAME = re.compile(r"\s*(?:export\s+)?([\w.-]+)")
 _LINE = re.compile(
     r"""(?:export\s+)?(?P<name>[\w.-]+)\s*[=:]\s*(?:'(?P<single>[^']*)'|"(?P<double>[^"]*)"|(?P<plain>[^'"].*?)?)"""
     r"(?:\s+\#.*|\s*)"
@@ -32,6 +34,15 @@ def read_env_files(
         elif each.required:
             problems.add(f"{where}.env_file: {each.path} is missing", "it must be in the folder of the compose file")
     return found
+
+
+def read_own_env_file(tree: FileTree, text: str, problems: TaskProblems) -> dict[str, str]:
+    """Return the variables of ``.env`` that the compose file ``text`` may name; those of the harness come before
+    them."""
+    lines = problems.read_text(tree, _OWN).splitlines()
+    named = ((_NAME.match(line), line) for line in lines)
+    kept = "\n".join(line if name and name[1] in text else "" for name, line in named)
+    return dict(_variables(kept, _OWN, problems))
 
 
 def _variables(text: str, where: str, problems: TaskProblems) -> Iterator[tuple[str, str]]:

@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import orjson
-from pydantic import BaseModel, ConfigDict
 
 from sandbox.tasks.code_runner.candidate_server import CANDIDATE_MODULE
 from sandbox.tasks.code_runner.shared_state import find_shared_state
@@ -75,8 +74,9 @@ CASES = "cases.txt"
 _ROW = "row."
 _TRUTH = "reward_model.ground_truth"
 _TESTS = (
-    "inputs and outputs, or asserts that run, at top level or in test…() without parameters or decorators; or, if "
-    "neither data_source nor ability mentions code, an answer: otherwise nothing can be graded"
+    "inputs and outputs, those of an fn_name lists of arguments; or asserts that run, at top level or in test…() "
+    "without parameters or decorators; or, if neither data_source nor ability mentions code, an answer: otherwise "
+    "nothing can be graded"
 )
 
 _CROSSING = (sys.stdlib_module_names - {"asyncio", "array", "ctypes", "io", "pathlib"}) | {CANDIDATE_MODULE, "pytest"}
@@ -96,13 +96,17 @@ BASE_IMAGE_MODULES = frozenset((
 ))  # fmt: skip
 """Public modules of the base image's Python, which is Debian's python3-minimal."""
 
+_MEDIA = ("images", "videos", "audios")
+_OF_VERL = ("tools_kwargs", "interaction_kwargs")
+"""Settings of verl's own tools, and of its simulated users."""
+
 CodeCase = tuple[str, object, object]
 """A case of :mod:`~sandbox.tasks.code_runner.harness`: kind, input, expected result."""
 
 
-class _RewardModel(BaseModel):
-    model_config = ConfigDict(extra="allow")
+class _RewardModel(RowPart):
     ground_truth: Any
+    style: str | None = None
 
 
 class _Row(RowPart):
@@ -120,6 +124,8 @@ def _read(row: JsonRow, problems: TaskProblems) -> Task:
     if given is None:
         return Task("unreadable", "unreadable")
     given.remark_unused_keys("the row", problems)
+    given.reward_model.remark_unused_keys("reward_model", problems)
+    _check_support(given, problems)
     prompt = join_user_messages(given.prompt, problems)
     truth: object = given.reward_model.ground_truth
     cases = parse_cases(truth, str((given.extra_info or {}).get("entry_point", "")))
@@ -141,6 +147,18 @@ def _read(row: JsonRow, problems: TaskProblems) -> Task:
         metadata=to_metadata(rest, _ROW),
         test_timeout_s=60.0 + 10.0 * len(cases),
     )
+
+
+def _check_support(given: _Row, problems: TaskProblems) -> None:
+    """Record what a row of verl asks for and longshore does not do."""
+    extra, style = given.extra_info or {}, given.reward_model.style or "rule"
+    if media := sorted(name for name in _MEDIA if (given.model_extra or {}).get(name)):
+        problems.add(f"the row has {', '.join(media)}", "agents here are told text only")
+    if not style.startswith("rule"):
+        why = "no model judges a row: write 'rule' if it is right to compare with the ground truth"
+        problems.add(f"reward_model.style is {style!r}", why)
+    if unused := sorted(name for name in _OF_VERL if extra.get(name)):
+        problems.remark(f"its extra_info has keys that are not used: {', '.join(unused)}")
 
 
 def _answer(given: _Row, truth: object) -> str:
@@ -192,7 +210,9 @@ def parse_cases(truth: object, entry: str = "") -> list[CodeCase]:
     if len(cast("list[object]", inputs)) != len(cast("list[object]", outputs)):
         return []
     if function:
-        return [("call", (str(function), given), wanted) for given, wanted in pairs if isinstance(given, list)]
+        if not all(isinstance(given, list) for given, _ in pairs):
+            return []
+        return [("call", (str(function), given), wanted) for given, wanted in pairs]
     return [("prints", _joined(given), _joined(wanted)) for given, wanted in pairs]
 
 

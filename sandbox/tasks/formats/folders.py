@@ -27,6 +27,7 @@ from sandbox.tasks.task_containers import ImageBuild
 from sandbox.tasks.yaml_text import YamlError, dump_yaml, parse_yaml
 
 EXTRA_FIELDS_FILE = "longshore.yaml"
+_MISTAKEN = {"longshore.yml", "longshore.toml", "longshore.json"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +85,8 @@ def _task_id(folder: str) -> str:
 def read_task_tree(form: FolderFormat, name: str, tree: FileTree, problems: TaskProblems) -> Task:
     """Read the task ``name`` from the content of its folder; what is wrong with it is added to ``problems``."""
     task = form.read(name, tree, problems)
+    for mistaken in sorted(_MISTAKEN & tree.files.keys()):
+        problems.add(f"{mistaken} is not read", f"rename it {EXTRA_FIELDS_FILE}")
     if EXTRA_FIELDS_FILE in tree.files:
         try:
             given: object = parse_yaml(problems.read_text(tree, EXTRA_FIELDS_FILE))

@@ -165,9 +165,14 @@ def _keystrokes(tree: FileTree, problems: TaskProblems) -> str:
     except YamlError as error:
         problems.add("solution.yaml is not readable YAML", str(error))
         return ""
-    if not text.strip() or not isinstance(steps, list):
+    if not text.strip():
         return ""
-    commands = [cast("dict[str, object]", each) for each in cast("list[object]", steps) if isinstance(each, dict)]
+    if not isinstance(steps, list) or not all(isinstance(each, dict) for each in cast("list[object]", steps)):
+        problems.add("solution.yaml is no list of commands", "each entry has a command: write a solution.sh")
+        return ""
+    commands = [cast("dict[str, object]", each) for each in cast("list[object]", steps)]
+    if any(each.get("block") is False for each in commands[:-1]):
+        problems.remark("solution.yaml says block: false, but here the oracle waits for the end of each command")
     if any(not isinstance(each.get("command"), str) or each.get("append_enter") is False for each in commands):
         problems.add("solution.yaml presses single keys", "only whole commands make a script: write a solution.sh")
         return ""

@@ -6,7 +6,7 @@ import re
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
 from sandbox.tasks.container_files.compose_schema import Mebibytes, absolute_path
 from sandbox.tasks.task_grading import StepsReward
@@ -68,7 +68,7 @@ class HarborNetworkTable(HarborTable):
     """A table that may set the network of a phase."""
 
     network_mode: HarborNetworkMode | None = None
-    allowed_hosts: list[str] | None = None
+    allowed_hosts: list[Annotated[str, StringConstraints(strip_whitespace=True)]] | None = None
 
 
 class HarborHealthcheck(HarborTable):

@@ -30,7 +30,10 @@ def test_the_environment_names_the_proxy_and_exempts_neighbouring_services():
     assert env["no_proxy"].split(",")[-1] == "db"
 
 
-@pytest.mark.parametrize("host", ["", "https://example.org", "example.org:http", "example.org:99999"])
+@pytest.mark.parametrize(
+    "host",
+    ["", "https://example.org", "example.org:http", "example.org:99999", "*", "a.*.org", "8.0.0.0/8", "*.1.2.3.4"],
+)
 def test_an_invalid_host_is_refused(host: str):
     with pytest.raises(UserError, match=r"is not a host: write example\.org"):
         parse_settings("--allow-host", host)

@@ -53,6 +53,10 @@ def read(parent: Path, toml: str) -> Task:
             '[environment]\nnetwork_mode = "allowlist"\nallowed_hosts = ["a.org", "*.b.org"]',
             TaskNetwork(agent=PROXY, verify=PROXY, allowed_hosts=("a.org", "*.b.org")),
         ),
+        (
+            '[environment]\nnetwork_mode = "allowlist"\nallowed_hosts = [" a.org "]',
+            TaskNetwork(agent=PROXY, verify=PROXY, allowed_hosts=("a.org",)),
+        ),
         ('[environment]\nnetwork_mode = "allowlist"', TaskNetwork(agent=PROXY, verify=PROXY)),
         ('[agent]\nnetwork_mode = "no-network"', TaskNetwork(verify=FULL)),
         ('[verifier]\nnetwork_mode = "no-network"', TaskNetwork(agent=FULL)),
@@ -150,6 +154,8 @@ def test_tests_of_their_own_get_what_is_published_and_what_is_named_without_what
         ('[environment]\nnetwork_mode = "offline"', "environment.network_mode"),
         ('[environment]\nallowed_hosts = ["a.org"]', "environment.allowed_hosts"),
         ('[verifier]\nnetwork_mode = "public"\nallowed_hosts = ["a.org"]', "verifier.allowed_hosts"),
+        ('[agent]\nnetwork_mode = "allowlist"\nallowed_hosts = ["8.8.0.0/16"]', "allowed_hosts: '8.8.0.0/16'"),
+        ('[agent]\nnetwork_mode = "allowlist"\nallowed_hosts = ["a.*.org"]', "allowed_hosts: 'a.*.org'"),
         (
             '[agent]\nnetwork_mode = "allowlist"\n[verifier]\nnetwork_mode = "allowlist"\nallowed_hosts = ["b"]',
             "different allowed_hosts",
@@ -411,6 +417,16 @@ def test_variables_of_the_environment_are_those_of_the_compose_file(tmp_path: Pa
     toml = '[environment.env]\nVERSION = "16"\nPASSWORD = "${SECRET:-known}"'
     task = load(tmp_path, toml, **{"environment/docker-compose.yaml": compose}).require_task()
     assert [(each.image, each.env) for each in task.services] == [("db:16", {"P": "known"})]
+
+
+def test_a_compose_files_own_variables_come_after_those_of_the_environment(tmp_path: Path) -> None:
+    compose = "services:\n  main:\n    environment: {P: '${A}', Q: '${B:-default}', R: '${C:-default}'}\n"
+    own = "A=own\n# B=no\nexport B='own too'\nUNUSED=$HOME\n"
+    files = {"environment/docker-compose.yaml": compose, "environment/.env": own}
+    task = load(tmp_path, '[environment.env]\nA = "task\'s"', **files).require_task()
+    assert task.env == {"A": "task's", "P": "task's", "Q": "own too", "R": "default"}
+    files["environment/.env"] = "A=$HOME\n"
+    assert [".env:1" in str(each) for each in load(tmp_path, "", **files).problems] == [True, False]
 
 
 def test_no_agent_is_told_of_a_canary(tmp_path: Path) -> None:

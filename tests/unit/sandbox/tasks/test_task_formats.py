@@ -18,6 +18,7 @@ from sandbox.tasks.formats.folders import FolderFormat, load_task_folder, load_t
 from sandbox.tasks.formats.harbor.directory import HARBOR
 from sandbox.tasks.formats.harbor.schema import REPORTS
 from sandbox.tasks.formats.registry import load_tasks
+from sandbox.tasks.formats.rows import JsonRow
 from sandbox.tasks.loaded_task import LoadedTask
 from sandbox.tasks.task import Task, TaskError
 from sandbox.tasks.task_containers import SharedFolder, TaskService
@@ -190,6 +191,18 @@ def test_recorded_commands_become_a_script_and_single_keys_are_a_problem(tmp_pat
     )
     keys = folder(tmp_path, typed | {"solution.yaml": "- command: C-c\n  append_enter: false\n"}, "b")
     assert "presses single keys" in problems_of(load_task_folder(terminal_bench.FORMAT, keys))
+    for name, text in (("c", "commands:\n- command: make\n"), ("d", "- make\n- command: make test\n")):
+        other = folder(tmp_path, typed | {"solution.yaml": text}, name)
+        assert "is no list of commands" in problems_of(load_task_folder(terminal_bench.FORMAT, other))
+
+
+def test_a_recorded_command_that_is_not_waited_for_is_remarked_on(tmp_path: Path):
+    """Its oracle may hang, and nobody would know why."""
+    typed = {path: text for path, text in TB.items() if path != "solution.sh"}
+    serve = "- command: python3 -m http.server\n  block: false\n"
+    for name, commands, expected in (("a", f"{serve}- command: make\n", 1), ("b", f"- command: make\n{serve}", 0)):
+        found = load_task_folder(terminal_bench.FORMAT, folder(tmp_path, typed | {"solution.yaml": commands}, name))
+        assert len([each for each in found.remarks if "block: false" in each]) == expected
 
 
 HARBOR_FILES = {
@@ -436,6 +449,7 @@ CASES = [
     ("assert f(1) == 2\n", [("asserts", "assert f(1) == 2\n", None)]),
     ("42", []),
     ({"inputs": [1], "outputs": []}, []),
+    ('{"inputs": [[1], 2], "outputs": [1, 2], "fn_name": "add"}', []),
     (["not python ("], []),
 ]
 
@@ -499,6 +513,26 @@ def test_a_ground_truth_without_tests_is_an_answer_unless_its_row_is_about_code(
     assert task.instruction == f"What is it?{code_rows.BOX_INSTRUCTION}"
     assert [each for each in find_task_warnings(task) if "graded" in each or "oracle" in each] == []
     assert code_rows.FORMAT.write(task) == row
+
+
+@pytest.mark.parametrize(
+    ("more", "problem", "remark"),
+    [
+        ({"reward_model": {"ground_truth": "7", "style": "rule-lighteval/MATH_v2"}}, "", ""),
+        ({"reward_model": {"ground_truth": "7", "style": None}, "images": []}, "", "images"),
+        ({"reward_model": {"ground_truth": "7", "style": "model"}}, "style is 'model'", ""),
+        ({"reward_model": {"ground_truth": "7", "rubric": "Be kind."}}, "", "reward_model has keys"),
+        ({"images": ["a.png"]}, "the row has images", "images"),
+        ({"extra_info": {"index": 1, "tools_kwargs": {"a": {}}}}, "", "tools_kwargs"),
+        ({"extra_info": {"index": 1, "tools_kwargs": {}}}, "", ""),
+    ],
+)
+def test_what_a_row_asks_for_in_vain_is_named(tmp_path: Path, more: JsonRow, problem: str, remark: str):
+    row: JsonRow = {"data_source": "m", "prompt": "What?", "reward_model": {"ground_truth": "7"}, "ability": "math"}
+    found = rows(tmp_path / "m.jsonl", row | more)
+    assert [problem in str(each) for each in found.problems] == ([True] if problem else [])
+    if not problem:
+        assert [remark in each.what for each in found.remarks] == ([True] if remark else [])
 
 
 def test_parquet_rows_are_read_like_json_lines(tmp_path: Path):

@@ -56,6 +56,7 @@ ODD = {
     "deep yaml": (TB | {"task.yaml": f"instruction: x\na: {DEEP}\n"}, "nested more than 100 deep"),
     "deep toml": (HARBOR | {"task.toml": f"a = {DEEP}\n"}, "task.toml is not readable TOML"),
     "huge number": (HARBOR | {"task.toml": f"a = {'9' * 5000}\n"}, "task.toml is not readable TOML"),
+    "settings in another file": (HARBOR | {"longshore.yml": "grading: live\n"}, "longshore.yml is not read"),
     "key twice": (TB | {"task.yaml": "instruction: x\ninstruction: y\n"}, "the key 'instruction' is repeated"),
 }
 
