@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from sandbox.grading.math_process import EXPRESSIONS
-from sandbox.grading.math_typesetting import as_latex, drop_thousands_separators, strip_markup
+from sandbox.grading.math_typesetting import as_latex, drop_thousands_separators, is_degrees, strip_markup
 from sandbox.grading.math_units import split_unit
 
 ANSWER_TEST = "answer"
@@ -27,6 +27,7 @@ _AND = r"(?:,|and|or|\\text\s*\{\s*(?:and|or)\s*\})"
 _MARKUP = r"(?:\\[()\[\]]|\\q?quad|\\[,; ]|[$\s])*"
 _BETWEEN_BOXES = re.compile(f"{_MARKUP}(?:,{_MARKUP})?{_AND}{_MARKUP}")
 _PERCENT = {"%", "percent", "percentage", "pct"}
+_DEGREE = "degree"
 _SET_BUILDER = re.compile(r"\\\{[^}]*(?::|\\mid|\||\\vert)")
 _WORDS = re.compile(r"[^\W\d_]{2,}(?:[\s-]+[^\W\d_]+)*")
 _LETTERS = re.compile("[xyz]+")
@@ -74,25 +75,31 @@ def same_answer(given: str, expected: str) -> bool:
         return False
     if _same_texts(its.text, the.text):
         return True
-    return its.is_percent != the.is_percent and _same_texts(its.fraction, the.fraction)
+    return its.measure != the.measure and _same_texts(its.plain_number, the.plain_number)
 
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
     text: str
     unit: str
-    is_percent: bool
+    measure: tuple[str, str] = ("", "")
+    """What stands before and behind the text where percent or degrees are written as a number."""
 
     @classmethod
     def read(cls, answer: str) -> _Answer:
         text, unit = split_unit(strip_markup(answer))
-        is_percent = unit in _PERCENT
-        return cls(drop_thousands_separators(as_latex(text)), "" if is_percent else unit, is_percent)
+        number = drop_thousands_separators(as_latex(text))
+        if unit in _PERCENT:
+            return cls(number, "", (r"\frac{", "}{100}"))
+        if unit == _DEGREE or is_degrees(text):
+            return cls(number, unit, (r"\frac{(", r") \cdot \pi}{180}"))
+        return cls(number, unit)
 
     @property
-    def fraction(self) -> str:
-        """The answer with 50 percent as 50/100."""
-        return rf"\frac{{{self.text}}}{{100}}" if self.is_percent else self.text
+    def plain_number(self) -> str:
+        """The answer with 50 percent as 50/100, and degrees as radians."""
+        before, behind = self.measure
+        return before + self.text + behind
 
 
 def _find_closing_brace(text: str, begin: int) -> int | None:

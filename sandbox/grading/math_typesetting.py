@@ -101,6 +101,11 @@ def as_latex(text: str) -> str:
     return _apply(_LATEX, _DEGREES.sub(degrees, text)).strip()
 
 
+def is_degrees(text: str) -> bool:
+    """Return whether a text without markup ends with the sign of degrees."""
+    return any(found.end() == len(text) for found in _DEGREES.finditer(text))
+
+
 def drop_thousands_separators(text: str) -> str:
     return re.sub("[, ]", "", text) if _GROUPED.fullmatch(text) else text
 

@@ -115,6 +115,9 @@ SAME = [
     (r"6\text{ in.}", "6 inches"),
     ("3:30 p.m.", r"3{:}30\text{ PM}"),
     ("3:30", "3:30 PM"),
+    (r"90^\circ", r"\frac{\pi}{2}"),
+    (r"\frac{\pi}{3}", "60 degrees"),
+    (r"\frac{2\pi}{3}\text{ radians}", "120°"),
 ]
 
 DIFFERENT = [
@@ -171,6 +174,9 @@ DIFFERENT = [
     ("5 m/s", "5 km/h"),
     ("3 m/n", "3"),
     ("3:30 a.m.", "3:30 PM"),
+    (r"\frac{\pi}{2}", "90"),
+    (r"\frac{\pi}{2}", r"45^\circ"),
+    (r"50\%", r"50\pi^\circ"),
 ]
 
 
