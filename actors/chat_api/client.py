@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
-from urllib.parse import urlsplit
 
 import aiohttp
 import msgspec
@@ -18,12 +17,6 @@ _SHOWN_CHARS = 300
 """Characters of a reply that an error shows."""
 CONNECTION_ERRORS = (aiohttp.ClientError, OSError)
 """Errors of a request if the endpoint cannot be reached or the connection breaks."""
-
-
-def api_base_url(url: str) -> str:
-    """Return the base of an API's methods: ``url`` itself, or its ``/v1`` if ``url`` names a server alone."""
-    base = url.rstrip("/")
-    return base if urlsplit(base).path else f"{base}/v1"
 
 
 class ChatApiError(Exception):

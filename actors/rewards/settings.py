@@ -13,7 +13,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from actors.chat_api.client import api_base_url
+from actors.chat_api.base_url import api_base_url
 from actors.rewards.prompts import load_judge_prompt
 from actors.rewards.registry import BINARY
 from protocol.errors import UserError

@@ -12,7 +12,7 @@ from typing import cast
 from actors.agents.agent import Agent
 from actors.agents.call_format import CallFormat
 from actors.agents.registry import load_call_format, make_agent, require_readable_replies
-from actors.chat_api.client import api_base_url
+from actors.chat_api.base_url import api_base_url
 from actors.engines.engine import SGLangEngine
 from actors.engines.interface import Engine
 from actors.engines.sampling import EpisodeSampling
