@@ -27,7 +27,7 @@ VALUES: dict[str, tuple[str, str | float | bool]] = {
     "ROLLOUT_PROMPT_DATA": ("/data/train.jsonl", "/data/train.jsonl"),
     "PRM_ENABLE": ("1", True),
     "PRM_MODEL_PATH": ("/models/prm", "/models/prm"),
-    "PRM_SGLANG_URL": ("http://prm:30000", "http://prm:30000"),
+    "PRM_SGLANG_URL": ("http://prm:30000", "http://prm:30000/v1"),
     "PRM_M": ("5", 5),
     "PRM_STEP_COEF": ("0.5", 0.5),
     "PRM_TEMPERATURE": ("1", 1.0),
