@@ -207,11 +207,10 @@ def parse_cases(truth: object, entry: str = "") -> list[CodeCase]:
     if not (isinstance(inputs, list) and isinstance(outputs, list)):
         return []
     pairs = list(zip(cast("list[object]", inputs), cast("list[object]", outputs), strict=False))
-    if len(cast("list[object]", inputs)) != len(cast("list[object]", outputs)):
+    are_calls = all(isinstance(given, list) for given, _ in pairs)
+    if len(cast("list[object]", inputs)) != len(cast("list[object]", outputs)) or (function and not are_calls):
         return []
     if function:
-        if not all(isinstance(given, list) for given, _ in pairs):
-            return []
         return [("call", (str(function), given), wanted) for given, wanted in pairs]
     return [("prints", _joined(given), _joined(wanted)) for given, wanted in pairs]
 

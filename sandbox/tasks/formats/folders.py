@@ -1,8 +1,9 @@
 """Formats in which a task is a folder: reads and writes a task in any of them.
 
 Fields that a format lacks are in ``longshore.yaml`` (:mod:`sandbox.tasks.field_encoding`), which other harnesses
-ignore. longshore uses two more names: ``rootfs/`` holds files as they are in the sandbox before the agent starts
-(``rootfs/app/a.txt`` is ``/app/a.txt``), and ``setup.sh`` runs in the working directory after they have been written.
+ignore. Two more names have a meaning where a plain Dockerfile copies them: ``rootfs/`` holds files as they are in the
+sandbox before the agent starts (``rootfs/app/a.txt`` is ``/app/a.txt``), and ``setup.sh`` runs in the working directory
+after they have been written.
 
 A task whose tests need something that the agent leaves running, and which names no grading level, is graded at ``live``
 (:mod:`sandbox.tasks.live_evidence`).
@@ -160,12 +161,10 @@ def read_environment(
 ) -> TaskEnvironment:
     """Read image, working directory, files and setup of a task whose build contexts lie in ``tree``.
 
-    A plain Dockerfile needs no build, unless ``folders`` of the task are mounted. ``rootfs/`` and ``setup.sh`` are
-    longshore's unless they are part of a real build.
+    A plain Dockerfile needs no build, unless ``folders`` of the task are mounted.
     """
     workdir = ""
     build = None
-    own = True
     if plan is None and not image:
         problems.add("there is no Dockerfile and no image is named", "the content of its sandbox is not defined")
     if plan is not None:
@@ -177,30 +176,36 @@ def read_environment(
             else None
         )
         if plain:
-            image, workdir = plain.image, plain.workdir
-        else:
-            build = read_build_context(tree, plan, private, problems)
-            image = BASE_IMAGE
-            own = plan.context != "."
-            workdir = dockerfile.find_workdir(dockerfile.parse_instructions(text), plan.args, plan.target)
+            return _read_plain(plain, inside, problems)
+        build = read_build_context(tree, plan, private, problems)
+        image = BASE_IMAGE
+        workdir = dockerfile.find_workdir(dockerfile.parse_instructions(text), plan.args, plan.target)
     if folders and (build or image):
         build = copy_host_folders(build or build_from(image), folders, tree, problems)
         image = BASE_IMAGE
-    if not own:
-        return TaskEnvironment(image, build, workdir)
-    files = {f"/{path}": data for path, data in problems.read_regular_files(tree, "rootfs").items()}
-    return TaskEnvironment(image, build, workdir, files, problems.read_text(tree, "setup.sh"))
+    return TaskEnvironment(image, build, workdir)
+
+
+def _read_plain(plain: dockerfile.PlainDockerfile, context: FileTree, problems: TaskProblems) -> TaskEnvironment:
+    files, setup = dict[str, bytes](), ""
+    if plain.copies_rootfs:
+        files = {f"/{path}": data for path, data in problems.read_regular_files(context, "rootfs").items()}
+        if not files:
+            problems.add("rootfs is missing or empty", "the Dockerfile copies it")
+    if plain.runs_setup:
+        setup = problems.read_text(context, "setup.sh", "the Dockerfile runs it")
+    return TaskEnvironment(plain.image, None, plain.workdir, files, setup)
 
 
 def write_environment(task: Task, context: str) -> tuple[dict[str, TreeFile], BuildPlan]:
     """Write the files from which :func:`read_environment` reads the same; the context of a real build is the folder
     ``context``."""
-    files = as_tree_files({path.lstrip("/"): data for path, data in task.files.items()}, under="rootfs")
-    if task.setup:
-        files["setup.sh"] = TreeFile(task.setup.encode(), executable=True)
     if task.build:
-        files |= as_tree_files(task.build.files, task.build.executable, under=context)
+        files = as_tree_files(task.build.files, task.build.executable, under=context)
         return files, BuildPlan(f"./{context}", task.build.dockerfile, task.build.args, task.build.target)
-    plain = dockerfile.PlainDockerfile(task.image, task.workdir, bool(task.files), bool(task.setup))
+    files = as_tree_files({path.lstrip("/"): data for path, data in task.files.items()}, under="rootfs")
+    if runs_setup := bool(task.setup.strip()):
+        files["setup.sh"] = TreeFile(task.setup.encode(), executable=True)
+    plain = dockerfile.PlainDockerfile(task.image, task.workdir, bool(task.files), runs_setup)
     files["Dockerfile"] = TreeFile(dockerfile.write_plain_dockerfile(plain).encode())
     return files, BuildPlan()

@@ -14,7 +14,7 @@ from sandbox.tasks.task_network import NetworkMode, TaskNetwork
 texts = st.text(st.characters(codec="utf-8"), max_size=30)
 lines = st.text(st.characters(codec="utf-8"), min_size=1, max_size=30).filter(str.strip)
 names = st.text("abcXYZ019_.-", min_size=1, max_size=12).filter(lambda name: name not in {".", ".."})
-hosts = names.map("{}.example:80".format)
+hosts = st.text("abcXYZ019_-", min_size=1, max_size=12).map("*.{}.example:80".format)
 variables = st.dictionaries(st.text("ABC_x", min_size=1, max_size=4), texts.filter(lambda t: "\0" not in t), max_size=3)
 contents = st.one_of(st.binary(max_size=20), texts.map(str.encode))
 paths = st.one_of(

@@ -61,7 +61,7 @@ def _needs_no_compose(task: Task) -> bool:
     build = task.build
     return (
         build is not None
-        and not (task.files or task.setup or task.services or build.args or build.target or command_section(task))
+        and not (task.services or build.args or build.target or command_section(task))
         and build.dockerfile == "Dockerfile"
         and COMPOSE_FILE not in build.files
     )

@@ -740,6 +740,30 @@ def test_a_conftest_that_may_add_tests_gives_no_expected_names(conftest: str, na
     assert find_expected_tests("pytest /tests/test_outputs.py", tests) == names
 
 
+@pytest.mark.parametrize(
+    ("dockerfile", "files", "setup"),
+    [
+        ("FROM a\nWORKDIR /srv\n", {}, ""),
+        ("FROM a\nCOPY rootfs/ /\n", {"/etc/a": b"x"}, ""),
+        ("FROM a\nCOPY setup.sh /tmp/setup.sh\nRUN sh /tmp/setup.sh\n", {}, "exit 1\n"),
+    ],
+)
+@pytest.mark.parametrize(("files_of", "inside"), [(TB, ""), (HARBOR_FILES, "environment/")])
+def test_only_what_the_dockerfile_copies_is_in_the_sandbox(
+    tmp_path: Path, files_of: dict[str, str], inside: str, dockerfile: str, files: dict[str, bytes], setup: str
+):
+    """Otherwise a script that lies beside a published task's Dockerfile is run, and no other harness runs it."""
+    more = {f"{inside}Dockerfile": dockerfile, f"{inside}rootfs/etc/a": "x", f"{inside}setup.sh": "exit 1\n"}
+    (task,) = load_tasks(folder(tmp_path, files_of | more)).tasks
+    assert (task.image, task.files, task.setup) == ("a", files, setup)
+
+
+def test_what_a_plain_dockerfile_copies_must_be_there(tmp_path: Path):
+    text = "FROM a\nCOPY rootfs/ /\nCOPY setup.sh /tmp/setup.sh\nRUN sh /tmp/setup.sh\n"
+    found = load_task_folder(terminal_bench.FORMAT, folder(tmp_path, TB | {"Dockerfile": text}))
+    assert [each.what for each in found.problems] == ["rootfs is missing or empty", "setup.sh is missing or empty"]
+
+
 def test_services_are_empty_without_a_compose_file():
     assert ComposeFacts().services == Task("a", "b").services == ()
 
