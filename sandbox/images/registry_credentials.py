@@ -114,11 +114,18 @@ class RegistryCredentials:
         text = build.files.get(build.dockerfile, b"").decode(errors="replace") + "\n".join(build.args.values())
         try:
             config = self._config()
-            wanted = (DOCKER_HUB, *sorted(host for host in self.registries() if host in text))
-            logins = {registry: login for registry in wanted if (login := _find_login(config, registry))}
         except _CredentialsError as error:
             return RegistryAccess({}, str(error))
-        return _with_header("X-Registry-Config", logins)
+        logins: dict[str, Login] = {}
+        trouble: list[str] = []
+        for registry in (DOCKER_HUB, *sorted(host for host in self.registries() if host in text)):
+            try:
+                login = _find_login(config, registry)
+            except _CredentialsError as error:
+                trouble.append(str(error))
+            else:
+                logins |= {registry: login} if login else {}
+        return _with_header("X-Registry-Config", logins)._replace(trouble="\n".join(trouble))
 
     def _config(self) -> _DockerConfig:
         try:

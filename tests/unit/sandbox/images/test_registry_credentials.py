@@ -126,6 +126,16 @@ def test_what_fails_is_said_and_does_not_prevent_what_needs_no_password(
     assert re.search(trouble, access.trouble)
 
 
+@pytest.mark.usefixtures("helper")
+def test_a_helper_that_fails_does_not_keep_another_registrys_password_from_a_build(tmp_path: Path):
+    given = credentials(
+        tmp_path, {"credsStore": "absent", "auths": {"a.test": {}}, "credHelpers": {"vault.test": "test"}}
+    )
+    access = given.access_for_build(build("FROM vault.test/a AS first\nFROM a.test/b\n"))
+    assert [*decoded(access)] == ["vault.test"]
+    assert len(access.trouble.splitlines()) == 2  # of Docker Hub, and of a.test
+
+
 def test_without_a_file_there_are_no_credentials(tmp_path: Path):
     assert RegistryCredentials(tmp_path / "config.json").access_for_pull("registry.test/a") == RegistryAccess()
     assert docker_config_file({"DOCKER_CONFIG": str(tmp_path)}) == tmp_path / "config.json"
