@@ -35,6 +35,7 @@ from sandbox.tasks.sites.site_services import TOOLCHAIN_PYTHON
 from sandbox.toolchain.in_container.shim_rules import (
     PLAIN_PROGRAMS,
     SHIMMED_PROGRAMS,
+    UV_TOOLS,
     ShimAction,
     ShimInstaller,
     ShimNothingToDo,
@@ -244,7 +245,8 @@ def _is_read(path: str) -> bool:
 def calls_plain_program(command: ShellCommand) -> bool:
     """Return whether a command may call a program that the toolchain's plain shims stand in for."""
     looks_up = command.words[:2] in (("command", "-v"), ("command", "-V"))
-    return not looks_up and any(unquote(word) in PLAIN_PROGRAMS for word in command.words)
+    by_uv = command.words[:1] in {(tool,) for tool in UV_TOOLS}
+    return not (looks_up or by_uv) and any(unquote(word) in PLAIN_PROGRAMS for word in command.words)
 
 
 def sets_setting(name: str) -> bool:

@@ -324,8 +324,17 @@ def test_rewardkit_with_a_judge_is_left_to_the_image_and_the_network():
     assert not find_network_needs(Task("a", "b", run_tests="pytest /tests", tests=judge))
 
 
-def test_a_script_that_only_looks_a_program_up_has_no_plain_shims():
-    assert not calls_plain_programs("#!/bin/bash\ncommand -v python3 > /dev/null && cat /app/x\n", TESTS)
+@pytest.mark.parametrize(
+    "line",
+    [
+        "command -v python3 > /dev/null && cat /app/x",
+        "uvx -p 3.13 -w pytest==8.4.1 pytest /tests/test_outputs.py",
+        "uv run pytest /tests/test_outputs.py",
+    ],
+)
+def test_a_script_that_only_looks_a_program_up_or_has_uv_run_it_has_no_plain_shims(line: str):
+    assert not calls_plain_programs(f"#!/bin/bash\n{line}\n", TESTS)
+    assert decide_isolation(f"#!/bin/bash\n{line}\n", TESTS) is Isolation.TOOLCHAIN
 
 
 @pytest.mark.parametrize(
