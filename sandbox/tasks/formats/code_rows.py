@@ -42,6 +42,7 @@ from sandbox.tasks.formats.rows import (
     RowFormat,
     RowPart,
     join_user_messages,
+    refuse_media,
     user_prompt,
 )
 from sandbox.tasks.problems import TaskProblems
@@ -96,7 +97,6 @@ BASE_IMAGE_MODULES = frozenset((
 ))  # fmt: skip
 """Public modules of the base image's Python, which is Debian's python3-minimal."""
 
-_MEDIA = ("images", "videos", "audios")
 _OF_VERL = ("tools_kwargs", "interaction_kwargs")
 """Settings of verl's own tools, and of its simulated users."""
 
@@ -152,8 +152,7 @@ def _read(row: JsonRow, problems: TaskProblems) -> Task:
 def _check_support(given: _Row, problems: TaskProblems) -> None:
     """Record what a row of verl asks for and longshore does not do."""
     extra, style = given.extra_info or {}, given.reward_model.style or "rule"
-    if media := sorted(name for name in _MEDIA if (given.model_extra or {}).get(name)):
-        problems.add(f"the row has {', '.join(media)}", "agents here are told text only")
+    refuse_media(given.model_extra or {}, problems)
     if not style.startswith("rule"):
         why = "no model judges a row: write 'rule' if it is right to compare with the ground truth"
         problems.add(f"reward_model.style is {style!r}", why)
@@ -169,8 +168,11 @@ def _answer(given: _Row, truth: object) -> str:
 
 
 def _instruction(prompt: str, answer: str) -> str:
-    if not answer:
-        return prompt + PROGRAM_INSTRUCTION
+    return ask_for_box(prompt) if answer else prompt + PROGRAM_INSTRUCTION
+
+
+def ask_for_box(prompt: str) -> str:
+    """Return a prompt that asks for the answer in a box."""
     return prompt if "\\boxed" in prompt else prompt + BOX_INSTRUCTION
 
 

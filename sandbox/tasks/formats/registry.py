@@ -14,7 +14,7 @@ from pathlib import Path
 from protocol.errors import UserError
 from protocol.plugins import PluginGroup, load_plugin, plugin_names
 from sandbox.tasks.dataset import Dataset
-from sandbox.tasks.formats import code_rows, miles, openclaw, swe_synth, terminal_bench
+from sandbox.tasks.formats import answer_rows, code_rows, miles, openclaw, swe_synth, terminal_bench
 from sandbox.tasks.formats.folders import FolderFormat, load_task_folder, load_task_folders, subfolders
 from sandbox.tasks.formats.generated import generator
 from sandbox.tasks.formats.harbor.directory import HARBOR
@@ -47,6 +47,8 @@ class TaskFormat(StrEnum):
     """JSON or JSON Lines of SWE-SYNTH bugs."""
     CODE = "code"
     """JSON Lines with a prompt and ground-truth tests."""
+    ANSWER = "answer"
+    """JSON Lines or Parquet with a question and its answer."""
     GENERATED = "generated"
     """JSON Lines that name generated tasks."""
 
@@ -63,6 +65,7 @@ ROW_FORMATS: dict[TaskFormat, RowFormat | PointerFormat] = {
     TaskFormat.LIVEWEB: liveweb_rows.FORMAT,
     TaskFormat.SWE_BUG: bug_rows.FORMAT,
     TaskFormat.CODE: code_rows.FORMAT,
+    TaskFormat.ANSWER: answer_rows.FORMAT,
     TaskFormat.GENERATED: generator.FORMAT,
 }
 
@@ -150,7 +153,8 @@ _USUAL_KEYS = {TaskFormat.SWE_BUG: {"bug_types", "problem_statement", "target_te
 
 
 def _row_format(row: JsonRow) -> TaskFormat | None:
-    return next((form for form, names in _KEYS.items() if names <= set(row)), None)
+    found = next((form for form, names in _KEYS.items() if names <= set(row)), None)
+    return found or (TaskFormat.ANSWER if answer_rows.is_answer_row(row) else None)
 
 
 def _missing_keys(row: JsonRow) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import codecs
 import posixpath
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, cast
@@ -30,6 +30,7 @@ EXTRA_FIELDS_KEY = "longshore"
 TASK_FOLDERS = "tasks"
 """Folder, next to the file of rows, of the folders that rows point at."""
 
+_MEDIA = ("image", "images", "video", "videos", "audio", "audios")
 _SHOWN = 100
 """Maximum characters of a path that cannot be one that are shown."""
 
@@ -216,6 +217,12 @@ def join_user_messages(prompt: Prompt, problems: TaskProblems) -> str:
     if not found:
         problems.add("the prompt has no user message", "it would be the agent's instruction")
     return "\n\n".join(found)
+
+
+def refuse_media(row: Mapping[str, object], problems: TaskProblems) -> None:
+    """Record the columns of what is shown or played beside a prompt."""
+    if media := sorted(name for name in _MEDIA if row.get(name)):
+        problems.add(f"the row has {', '.join(media)}", "agents here are told text only")
 
 
 def user_prompt(text: str) -> list[JsonRow]:
