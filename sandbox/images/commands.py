@@ -133,6 +133,8 @@ async def load(store: ImageStore, archive: Path) -> CommandReport:
     if not await asyncio.to_thread(archive.is_file):
         raise UserError(f"{archive} is not a file: name an archive that longshore images save has written")
     names = await store.load(archive)
+    if not names:
+        raise UserError(f"{archive} has no image with a name: name an archive that longshore images save has written")
     return {"images": [{"task": archive.name, "image": name} for name in names], "failed": []}
 
 

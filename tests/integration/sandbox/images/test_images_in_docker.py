@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from protocol.errors import LongshoreError
 from sandbox.docker.engine import DockerEngine
 from sandbox.errors import ImageError
 from sandbox.host_record import SandboxHost
-from sandbox.images import engine_calls
+from sandbox.images import commands, engine_calls
 from sandbox.images.image_names import built_image_name
 from sandbox.images.store import ImageSettings, ImageStore
 from sandbox.tasks.container_files.build_context import load_build_context
@@ -111,6 +112,10 @@ async def test_an_archive_that_is_none_is_an_error(store: ImageStore, tmp_path: 
     (tmp_path / "images.tar").write_bytes(b"nothing")
     with pytest.raises(ImageError, match=r"could not load the images of .*images\.tar"):
         await store.load(tmp_path / "images.tar")
+    with tarfile.open(tmp_path / "empty.tar", "w"):
+        pass
+    with pytest.raises(LongshoreError, match=r"empty\.tar"):
+        await commands.load(store, tmp_path / "empty.tar")
     with pytest.raises(ImageError, match="could not save 1 images"):
         await store.save(["longshore/none:1"], tmp_path / "none.tar")
     assert files_of(tmp_path, "none") == []
