@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from protocol.errors import LongshoreError
+from protocol.errors import UserError
 from sandbox.docker.engine import DockerEngine
 from sandbox.errors import ImageError
 from sandbox.host_record import SandboxHost
@@ -112,13 +112,19 @@ async def test_an_archive_that_is_none_is_an_error(store: ImageStore, tmp_path: 
     (tmp_path / "images.tar").write_bytes(b"nothing")
     with pytest.raises(ImageError, match=r"could not load the images of .*images\.tar"):
         await store.load(tmp_path / "images.tar")
-    with tarfile.open(tmp_path / "empty.tar", "w"):
-        pass
-    with pytest.raises(LongshoreError, match=r"empty\.tar"):
-        await commands.load(store, tmp_path / "empty.tar")
     with pytest.raises(ImageError, match="could not save 1 images"):
         await store.save(["longshore/none:1"], tmp_path / "none.tar")
     assert files_of(tmp_path, "none") == []
+
+
+async def test_an_archive_without_names_is_an_error(
+    docker_engine: SandboxHost, engine: DockerEngine, store: ImageStore, tmp_path: Path
+):
+    """Otherwise nothing is loaded that a task could find, and nothing says so."""
+    image = await use(store, from_base(docker_engine))
+    await store.save([await engine_calls.find_image_id(engine, image)], tmp_path / "images.tar")
+    with pytest.raises(UserError, match="has no image with a name"):
+        await commands.load(store, tmp_path / "images.tar")
 
 
 async def test_a_broken_build_says_why_and_is_not_tried_again_at_once(docker_engine: SandboxHost, store: ImageStore):
