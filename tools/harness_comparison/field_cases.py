@@ -47,6 +47,11 @@ FIELD_CASES = (
         "memory-as-text", passes_if(f"{_MEMORY} | grep -qx $((512 << 20))"), settings='[environment]\nmemory = "0.5G"'
     ),
     ComparisonCase(
+        "memory-unsaid",
+        passes_if(f"{_MEMORY} | grep -qvx $((2 << 30))"),
+        differs="Harbor sets no limit that a task does not name; here it has 2 GiB, one CPU and 256 processes",
+    ),
+    ComparisonCase(
         "limits", f"echo 1 > {REWARD}", settings='[environment]\ncpus = 1.5\nstorage_mb = 3000\nstorage = "3000M"'
     ),
     ComparisonCase(
@@ -120,6 +125,18 @@ FIELD_CASES = (
         passes_if('[ "$B" = 1x ]'),
         settings='[environment.env]\nA = "1"',
         service="environment: {B: '${A}x'}",
+    ),
+    ComparisonCase(
+        "environment-over-compose",
+        passes_if("[ $A = 1 ]"),
+        settings='[environment.env]\nA = "1"',
+        service="environment: {A: 2}",
+    ),
+    ComparisonCase(
+        "compose-own-env-file",
+        passes_if("[ $A = own ]"),
+        service="environment: {A: '${B:-default}'}",
+        files={"environment/.env": "B=own\n"},
     ),
     ComparisonCase("compose-hostname", passes_if("[ $(hostname) = box ]"), service="hostname: box"),
     ComparisonCase("compose-workdir", passes_if("[ $PWD = /srv ]"), service="working_dir: /srv"),
@@ -223,6 +240,20 @@ FIELD_CASES = (
         f'artifacts = ["/app/x"]\n{_SEPARATE}',
         "RUN touch x\n",
         differs="Harbor leaves what the tests' image has there; here the agent has removed it",
+    ),
+    ComparisonCase(
+        "artifact-within-another",
+        passes_if("[ -e /app/d/a.log ]"),
+        "mkdir d; touch d/a.log",
+        f'artifacts = [{{source = "/app/d", exclude = ["*.log"]}}, "/app/d/a.log"]\n{_SEPARATE}',
+        differs="Harbor leaves out an artifact that overlaps one before it; here each is copied",
+    ),
+    ComparisonCase(
+        "separate-job-that-ends-later",
+        passes_if("[ -e /app/x ]"),
+        "(sleep 1; touch /app/x) > /dev/null 2>&1 &",
+        f'artifacts = ["/app/x"]\n{_SEPARATE}',
+        differs="Harbor's container goes on for seconds before it copies; here what still runs is ended at once",
     ),
     ComparisonCase(
         "artifact-folder",

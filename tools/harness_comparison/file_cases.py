@@ -18,6 +18,15 @@ FILE_CASES = (
         files={"environment/m": "", "environment/docker-compose.yaml": _NAMED_IMAGE},
     ),
     ComparisonCase(
+        "script-beside-dockerfile",
+        passes_if("[ ! -e /ran ]"),
+        files={
+            "environment/Dockerfile": "FROM {base}\nWORKDIR /app\n",
+            "environment/setup.sh": "touch /ran\n",
+            "environment/rootfs/ran": "",
+        },
+    ),
+    ComparisonCase(
         "copies-everything",
         passes_if("[ -e /g/docker-compose.yaml ] && [ -e /g/Dockerfile ]"),
         dockerfile="COPY . /g/\n",

@@ -108,7 +108,7 @@ def read_task(name: str, tree: FileTree, problems: TaskProblems) -> Task:
         artifact_excludes=artifacts.excludes,
         collect=read_collect(verifier.collect),
         tests_environment=own,
-        env=env | composed.env,
+        env=composed.env | env,
         agent_env=agent_env,
         test_env=test_env,
         solution_env=solution_env,

@@ -425,6 +425,9 @@ def test_a_compose_files_own_variables_come_after_those_of_the_environment(tmp_p
     files = {"environment/docker-compose.yaml": compose, "environment/.env": own}
     task = load(tmp_path, '[environment.env]\nA = "task\'s"', **files).require_task()
     assert task.env == {"A": "task's", "P": "task's", "Q": "own too", "R": "default"}
+    compose = "services:\n  main:\n    environment: {A: '2'}\n"
+    both = load(tmp_path, '[environment.env]\nA = "1"', **{"environment/docker-compose.yaml": compose}).require_task()
+    assert both.env == {"A": "1"}
     files["environment/.env"] = "A=$HOME\n"
     assert [".env:1" in str(each) for each in load(tmp_path, "", **files).problems] == [True, False]
 
