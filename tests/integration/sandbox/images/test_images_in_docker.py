@@ -244,3 +244,6 @@ async def test_the_commands_build_import_list_and_prune(
     assert await command_output("prune") == {"evicted": [name]}
     assert "docker export" in (await command_output("import", str(tmp_path / "absent"), name, code=2))["error"]
     assert "has no task" in (await command_output("build", str(empty), code=2))["error"]
+    (good / "task.toml").write_text("")
+    refused = await command_output("build", str(good), code=2)
+    assert "has no task" in refused["error"], "a Dockerfile beside task.toml is not the task's environment"
