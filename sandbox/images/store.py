@@ -20,6 +20,7 @@ from weakref import WeakValueDictionary
 from sandbox.docker.engine import DockerEngine
 from sandbox.errors import BuildError, ImageError
 from sandbox.images import engine_calls
+from sandbox.images.archive_digests import check_archive
 from sandbox.images.build_limits import BuildLimits
 from sandbox.images.build_network import BuildNetworkOpener, open_default_network
 from sandbox.images.engine_log import ReportProgress, ignore_progress
@@ -151,6 +152,7 @@ class ImageStore:
 
     async def load(self, archive: Path) -> tuple[str, ...]:
         """Load the images of an archive and return their names.  Raises ImageError, DockerEngineError."""
+        await asyncio.to_thread(check_archive, archive)
         names = await engine_calls.load_images(self._engine, archive, self.settings.pull_timeout_s)
         for name in names:
             self._ledger.record(name)

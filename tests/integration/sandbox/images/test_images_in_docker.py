@@ -117,6 +117,19 @@ async def test_an_archive_that_is_none_is_an_error(store: ImageStore, tmp_path: 
     assert files_of(tmp_path, "none") == []
 
 
+async def test_an_archive_with_a_damaged_configuration_is_an_error(
+    docker_engine: SandboxHost, engine: DockerEngine, store: ImageStore, tmp_path: Path
+):
+    """The engine itself would load an image with another entrypoint, or none."""
+    archive, name = tmp_path / "images.tar", await use(store, from_base(docker_engine, "ENV LONGSHORE_WORD=one"))
+    await store.save([name], archive)
+    archive.write_bytes(archive.read_bytes().replace(b"LONGSHORE_WORD=one", b"LONGSHORE_WORD=two"))
+    assert await engine_calls.remove_image(engine, name)
+    with pytest.raises(ImageError, match=r"images\.tar is damaged: .*[0-9a-f]{64}"):
+        await store.load(archive)
+    assert not await engine_calls.find_image_id(engine, name)
+
+
 async def test_an_archive_without_names_is_an_error(
     docker_engine: SandboxHost, engine: DockerEngine, store: ImageStore, tmp_path: Path
 ):
