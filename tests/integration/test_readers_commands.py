@@ -36,7 +36,7 @@ from tests.support.sandbox.python_image import pip_image
 from tests.support.tasks.bug_rows import image_bug_row
 from tests.support.typed_commands import ReaderRun, lay_out, start_typing, type_in
 
-pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.docker, pytest.mark.slow]
 
 DOCS = ROOT / "docs"
 PAGES = ("your-tasks.md", "your-agent.md", "formats.md", "gateway.md")

@@ -16,7 +16,6 @@ from sandbox.host_record import SandboxHost
 @pytest.mark.ray
 @pytest.mark.sglang
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
 def test_the_bench_opens_a_long_run_and_misses_no_event_of_a_real_one(
     docker_engine: SandboxHost, tmp_path: Path
 ) -> None:

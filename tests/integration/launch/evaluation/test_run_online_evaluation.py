@@ -16,7 +16,7 @@ from tests.support.commands import run_json
 from tests.support.runs.cluster_runs import PATIENCE_S, MiniRun, MiniRuns
 from tests.support.runs.trajectory_accounting import assert_accounting_balances, read_lines
 
-pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.slow]
 
 EVALUATIONS = ("--set", "evaluation.before_training=false", "--set", "evaluation.in_flight=2")
 

@@ -15,7 +15,7 @@ from launch.hosts.ray_environment import LOCAL_RAY_ENVIRONMENT
 from tests.support.runs.cluster_runs import PATIENCE_S, MiniRuns, all_listening_ports, eventually
 from tests.support.runs.trajectory_accounting import assert_accounting_balances
 
-pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.slow]
 
 
 SCRIPT = """

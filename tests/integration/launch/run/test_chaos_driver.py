@@ -13,7 +13,7 @@ from tests.support.runs.cluster_runs import MiniRun, MiniRuns, eventually
 from tests.support.runs.run_resources import DEADLINE_S, RunResources, kill_command
 from tests.support.runs.trajectory_accounting import CheckpointLineage, assert_accounting_balances, read_ledger
 
-pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.chaos, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.chaos]
 
 STEPS = 6
 NO_EVALUATION = ("--steps", str(STEPS), "--set", "evaluation.tasks_per_family=0")

@@ -16,7 +16,7 @@ from learner.rank import LearnerRank
 from tests.support.runs.cluster_runs import Event, MiniRun, MiniRuns, eventually
 from tests.support.runs.trajectory_accounting import assert_accounting_balances, read_ledger
 
-pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.chaos, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.chaos]
 
 WORKER, BUFFER, LEARNER, SCHEDULER, ENGINE = (
     f"ray::{actor.__name__}" for actor in (RolloutWorker, TrajectoryBuffer, LearnerRank, RolloutScheduler, SGLangEngine)

@@ -8,7 +8,7 @@ from tests.support.runs.cluster_runs import MiniRuns
 from tests.support.runs.run_resources import RunResources
 from tests.support.runs.trajectory_accounting import assert_accounting_balances
 
-pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.chaos, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.chaos]
 
 STEPS = 4
 NO_EVALUATION = ("--steps", str(STEPS), "--set", "evaluation.tasks_per_family=0")

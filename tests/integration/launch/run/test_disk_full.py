@@ -20,7 +20,6 @@ pytestmark = [
     pytest.mark.ray,
     pytest.mark.sglang,
     pytest.mark.chaos,
-    pytest.mark.timeout(1800),
     pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a tmpfs"),
 ]
 

@@ -7,7 +7,7 @@ import pytest
 from tests.support.runs.cluster_runs import MiniRuns
 from tests.support.runs.trajectory_accounting import assert_accounting_balances
 
-pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.slow]
 
 NODES = [f"node-{number}" for number in range(8)]
 

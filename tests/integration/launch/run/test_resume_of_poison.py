@@ -15,7 +15,7 @@ from tests.support.runs.cluster_runs import MiniRuns
 from tests.support.runs.run_resources import kill_command
 from tests.support.runs.trajectory_accounting import assert_accounting_balances
 
-pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.chaos, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.chaos]
 STEPS = 3
 OPTIONS = ("--steps", str(STEPS), "--set", "evaluation.tasks_per_family=0", "--set", "checkpoint.every_steps=100")
 FOREIGN_VERSION = 2**31 - 1
