@@ -31,6 +31,14 @@ TASK_FOLDERS = "tasks"
 """Folder, next to the file of rows, of the folders that rows point at."""
 
 _MEDIA = ("image", "images", "video", "videos", "audio", "audios")
+_COMPRESSED = {
+    b"\x1f\x8b": "gunzip",
+    b"BZh": "bunzip2",
+    b"\xfd7zXZ": "unxz",
+    b"\x28\xb5\x2f\xfd": "unzstd",
+    b"PK\x03\x04": "unzip",
+}
+"""The program that unpacks a file with such a beginning."""
 _SHOWN = 100
 """Maximum characters of a path that cannot be one that are shown."""
 
@@ -73,6 +81,9 @@ def read_rows(path: Path) -> Iterator[tuple[Path, JsonRow | TaskError]]:
         data = path.read_bytes().removeprefix(codecs.BOM_UTF8)
     except OSError as error:
         raise TaskError(path, "is not readable", str(error)) from error
+    for start, program in _COMPRESSED.items():
+        if data.startswith(start):
+            raise TaskError(path, "is compressed", f"unpack it first: {program} {path}")
     if data.lstrip()[:1] == b"[":
         try:
             values = cast("list[object]", orjson.loads(data))

@@ -3,7 +3,11 @@ image."""
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import json
+import lzma
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -551,6 +555,17 @@ def test_parquet_rows_are_read_like_json_lines(tmp_path: Path):
     (tmp_path / "broken.parquet").write_bytes(b"PAR1")
     with pytest.raises(TaskError, match="is not readable Parquet"):
         load_tasks(tmp_path / "broken.parquet")
+
+
+@pytest.mark.parametrize(
+    ("pack", "program"), [(gzip.compress, "gunzip"), (bz2.compress, "bunzip2"), (lzma.compress, "unxz")]
+)
+def test_a_compressed_file_is_named_with_what_unpacks_it(
+    tmp_path: Path, pack: Callable[[bytes], bytes], program: str
+) -> None:
+    (tmp_path / "rows.jsonl.packed").write_bytes(pack(b'{"prompt": "a"}\n'))
+    with pytest.raises(TaskError, match=rf"is compressed \(unpack it first: {program} /"):
+        load_tasks(tmp_path / "rows.jsonl.packed")
 
 
 def test_a_prompt_that_requests_a_box_is_kept_unchanged(tmp_path: Path):
