@@ -175,7 +175,7 @@ def test_a_config_survives_being_written_and_read() -> None:
         ("data.kind=terminal_bench", "set data.path"),
         (
             "data.kind=harbour",
-            "harbor, openclaw, openclaw_messages, miles, swe_synth, liveweb, swe_bug, code; did you mean 'harb",
+            "harbor, openclaw, openclaw_messages, miles, swe_synth, liveweb, swe_bug, code, answer; did you mean 'harb",
         ),
         ("sandbox.provider=dokcer", "there are docker, pool, environment, daytona; did you mean 'docker'?"),
         ("sandbox.urls=http://a:18081", "set sandbox.provider = 'pool' or 'environment', or remove sandbox.urls"),
