@@ -9,12 +9,12 @@ answer with a ``\\boxed{}``, as in MATH's solutions, what that holds.
 from __future__ import annotations
 
 import hashlib
-import re
 
 from pydantic import BaseModel, ConfigDict
 
 from sandbox.tasks.field_encoding import from_metadata, to_metadata
 from sandbox.tasks.formats.code_rows import BOX_INSTRUCTION, ask_for_box
+from sandbox.tasks.formats.folders import as_task_id
 from sandbox.tasks.formats.rows import EXTRA_FIELDS_KEY, JsonRow, Prompt, RowFormat, join_user_messages, refuse_media
 from sandbox.tasks.problems import TaskProblems
 from sandbox.tasks.task import Task
@@ -83,12 +83,10 @@ def _find_answer(value: object) -> str:
 
 
 def _id(name: str, prompt: str) -> str:
-    own = re.sub(r"[^A-Za-z0-9_.-]+", "-", name)
-    return (
-        own
-        if own.strip(".-") or (own and own == name)
-        else f"question-{hashlib.sha256(prompt.encode()).hexdigest()[:12]}"
-    )
+    own = as_task_id(name)
+    if own and (own == name or own.strip(".-")):
+        return own
+    return f"question-{hashlib.sha256(prompt.encode()).hexdigest()[:12]}"
 
 
 def _write(task: Task) -> JsonRow:

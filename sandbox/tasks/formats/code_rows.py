@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import ast
 import hashlib
-import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,6 +34,7 @@ from sandbox.tasks.code_runner.tests_parser import (
     used_names,
 )
 from sandbox.tasks.field_encoding import from_metadata, to_metadata
+from sandbox.tasks.formats.folders import as_task_id
 from sandbox.tasks.formats.rows import (
     EXTRA_FIELDS_KEY,
     JsonRow,
@@ -182,7 +182,7 @@ def _id(given: _Row, prompt: str) -> str:
     extra = given.extra_info or {}
     if "task_id" in extra:
         return str(extra["task_id"])
-    source = re.sub(r"[^A-Za-z0-9_.-]+", "-", given.data_source).strip("-.") or "code"
+    source = as_task_id(given.data_source).strip("-.") or "code"
     if "index" in extra:
         return f"{source}-{extra['index']}"
     return f"{source}-{hashlib.sha256(prompt.encode()).hexdigest()[:12]}"

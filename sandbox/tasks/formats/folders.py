@@ -72,15 +72,15 @@ def load_task_folder(form: FolderFormat, folder: Path) -> LoadedTask:
     task = None
     with problems.collecting_errors():
         if (folder / form.marker).is_file():
-            task = read_task_tree(form, _task_id(folder.name), read_tree(folder, apart=True), problems)
+            task = read_task_tree(form, as_task_id(folder.name), read_tree(folder, apart=True), problems)
         else:
             problems.add(f"{form.marker} is missing", "it describes the task")
     return problems.loaded(task)
 
 
-def _task_id(folder: str) -> str:
-    """Return the name of a folder with ``-`` for what an id cannot have, such as spaces."""
-    return re.sub(r"[^A-Za-z0-9_.-]+", "-", folder)
+def as_task_id(name: str) -> str:
+    """Return a name, such as that of a folder, with ``-`` for what an id cannot have, such as spaces."""
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", name)
 
 
 def read_task_tree(form: FolderFormat, name: str, tree: FileTree, problems: TaskProblems) -> Task:

@@ -12,12 +12,12 @@ which are in that data set: they cannot be used.
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, NamedTuple
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from sandbox.tasks.field_encoding import from_metadata, to_metadata
+from sandbox.tasks.formats.folders import as_task_id
 from sandbox.tasks.formats.rows import EXTRA_FIELDS_KEY, JsonRow, RowFormat
 from sandbox.tasks.formats.swe_bugs import made_repository, repository_image
 from sandbox.tasks.problems import TaskProblems
@@ -89,7 +89,7 @@ class _BugRow(_Part):
         given = self.source_task_id if self.task_id is None else self.task_id
         if isinstance(given, int):
             return f"{_PREFIX}{given}"
-        return given or re.sub(r"[^A-Za-z0-9_.-]+", "-", self.source.swe_instance_id)
+        return given or as_task_id(self.source.swe_instance_id)
 
     @property
     def made(self) -> bool:
