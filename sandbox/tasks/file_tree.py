@@ -87,8 +87,7 @@ def read_tree(folder: Path, *, apart: bool = False) -> FileTree:
     for path, found in _walk(folder):
         inside = path.relative_to(folder).as_posix()
         around = folder / inside.partition("/")[0] if apart and "/" in inside else folder
-        followed = stat.S_ISLNK(found.st_mode) and (_is_file_within(path, around) or _is_file_of_hub_cache(path))
-        status = path.stat() if followed else found
+        status = path.stat() if stat.S_ISLNK(found.st_mode) and _is_followed(path, around) else found
         if stat.S_ISDIR(found.st_mode):
             files[f"{inside}/"] = TreeFile(b"")
             continue
@@ -105,18 +104,15 @@ def read_tree(folder: Path, *, apart: bool = False) -> FileTree:
     return FileTree(files, frozenset(odd))
 
 
-def _is_file_within(link: Path, folder: Path) -> bool:
-    """Return whether a link leads to a file within the folder."""
-    return link.is_file() and link.resolve().is_relative_to(folder.resolve())
-
-
-def _is_file_of_hub_cache(link: Path) -> bool:
-    """Return whether a link is a file of a snapshot in a Hugging Face cache: it leads to the cache's own file."""
+def _is_followed(link: Path, folder: Path) -> bool:
+    """Return whether a link leads to a file within the folder, or is one of a snapshot in a Hugging Face cache that
+    leads to the cache's own file."""
     if not link.is_file():
         return False
     file = link.resolve()
     cache = file.parent.parent
-    return file.parent.name == "blobs" and link.is_relative_to(cache / "snapshots")
+    in_cache = file.parent.name == "blobs" and link.is_relative_to(cache / "snapshots")
+    return in_cache or file.is_relative_to(folder.resolve())
 
 
 def _walk(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
