@@ -13,9 +13,17 @@ import hashlib
 from pydantic import BaseModel, ConfigDict
 
 from sandbox.tasks.field_encoding import from_metadata, to_metadata
-from sandbox.tasks.formats.code_rows import BOX_INSTRUCTION, ask_for_box
 from sandbox.tasks.formats.folders import as_task_id
-from sandbox.tasks.formats.rows import EXTRA_FIELDS_KEY, JsonRow, Prompt, RowFormat, join_user_messages, refuse_media
+from sandbox.tasks.formats.rows import (
+    BOX_INSTRUCTION,
+    EXTRA_FIELDS_KEY,
+    JsonRow,
+    Prompt,
+    RowFormat,
+    ask_for_box,
+    join_user_messages,
+    refuse_media,
+)
 from sandbox.tasks.problems import TaskProblems
 from sandbox.tasks.task import Task
 

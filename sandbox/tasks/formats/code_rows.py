@@ -36,11 +36,13 @@ from sandbox.tasks.code_runner.tests_parser import (
 from sandbox.tasks.field_encoding import from_metadata, to_metadata
 from sandbox.tasks.formats.folders import as_task_id
 from sandbox.tasks.formats.rows import (
+    BOX_INSTRUCTION,
     EXTRA_FIELDS_KEY,
     JsonRow,
     Prompt,
     RowFormat,
     RowPart,
+    ask_for_box,
     join_user_messages,
     refuse_media,
     user_prompt,
@@ -54,8 +56,6 @@ PROGRAM_INSTRUCTION = (
     "and ```."
 )
 """End of an instruction: the places in which the answer is expected."""
-BOX_INSTRUCTION = "\n\nEnd your last reply with the final answer alone in \\boxed{}."
-"""End of the instruction if an answer is required but the prompt does not mention a box."""
 _START = (
     "import sys, pathlib; sys.path.insert(0, '/tests'); from sandbox.tasks.code_runner.harness import main;"
     f" main(pathlib.Path('/tests'), pathlib.Path('{CANDIDATE_PROGRAM}'))"
@@ -169,11 +169,6 @@ def _answer(given: _Row, truth: object) -> str:
 
 def _instruction(prompt: str, answer: str) -> str:
     return ask_for_box(prompt) if answer else prompt + PROGRAM_INSTRUCTION
-
-
-def ask_for_box(prompt: str) -> str:
-    """Return a prompt that asks for the answer in a box."""
-    return prompt if "\\boxed" in prompt else prompt + BOX_INSTRUCTION
 
 
 def _id(given: _Row, prompt: str) -> str:

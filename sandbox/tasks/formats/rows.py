@@ -29,6 +29,8 @@ from sandbox.tasks.task import Task, TaskError
 EXTRA_FIELDS_KEY = "longshore"
 TASK_FOLDERS = "tasks"
 """Folder, next to the file of rows, of the folders that rows point at."""
+BOX_INSTRUCTION = "\n\nEnd your last reply with the final answer alone in \\boxed{}."
+"""End of the instruction if an answer is required but the prompt does not mention a box."""
 
 _MEDIA = ("image", "images", "video", "videos", "audio", "audios")
 _COMPRESSED = {
@@ -228,6 +230,11 @@ def join_user_messages(prompt: Prompt, problems: TaskProblems) -> str:
     if not found:
         problems.add("the prompt has no user message", "it would be the agent's instruction")
     return "\n\n".join(found)
+
+
+def ask_for_box(prompt: str) -> str:
+    """Return a prompt that asks for the answer in a box."""
+    return prompt if "\\boxed" in prompt else prompt + BOX_INSTRUCTION
 
 
 def refuse_media(row: Mapping[str, object], problems: TaskProblems) -> None:

@@ -9,9 +9,8 @@ import pytest
 
 from sandbox.grading.math_answer import is_right_answer
 from sandbox.tasks.formats.answer_rows import FORMAT
-from sandbox.tasks.formats.code_rows import BOX_INSTRUCTION
 from sandbox.tasks.formats.registry import TaskFormat, detect_format, load_tasks
-from sandbox.tasks.formats.rows import JsonRow
+from sandbox.tasks.formats.rows import BOX_INSTRUCTION, JsonRow
 from tests.support.tasks.parquet_files import write_parquet
 
 MATH: JsonRow = {"problem": "Half?", "solution": "So $\\boxed{\\frac{1}{2}}$.", "level": "Level 1", "type": "Algebra"}

@@ -22,7 +22,7 @@ from sandbox.tasks.formats.folders import FolderFormat, load_task_folder, load_t
 from sandbox.tasks.formats.harbor.directory import HARBOR
 from sandbox.tasks.formats.harbor.schema import REPORTS
 from sandbox.tasks.formats.registry import load_tasks
-from sandbox.tasks.formats.rows import JsonRow
+from sandbox.tasks.formats.rows import BOX_INSTRUCTION, JsonRow
 from sandbox.tasks.loaded_task import LoadedTask
 from sandbox.tasks.task import Task, TaskError
 from sandbox.tasks.task_containers import SharedFolder, TaskService
@@ -514,7 +514,7 @@ def test_a_ground_truth_without_tests_is_an_answer_unless_its_row_is_about_code(
         return
     (task,) = found.tasks
     assert (task.answer, task.run_tests, task.tests) == (answer, "", {})
-    assert task.instruction == f"What is it?{code_rows.BOX_INSTRUCTION}"
+    assert task.instruction == f"What is it?{BOX_INSTRUCTION}"
     assert [each for each in find_task_warnings(task) if "graded" in each or "oracle" in each] == []
     assert code_rows.FORMAT.write(task) == row
 
