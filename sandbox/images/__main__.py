@@ -36,12 +36,11 @@ from sandbox.images.store import IMAGE_CONCURRENCY, IMAGE_QUOTA_GB, ImageSetting
 from sandbox.networking.networks import BuildNetworkContainer, SandboxNetworks
 from sandbox.tasks.container_files.build_context import load_build_context
 from sandbox.tasks.dataset_catalog import CATALOG_FILE, load_dataset
-from sandbox.tasks.formats.registry import FOLDER_FORMATS
+from sandbox.tasks.formats.registry import TASK_MARKERS
 from sandbox.tasks.task import Task
 from sandbox.tasks.task_selection import filter_dataset
 
 GIB = 1 << 30
-_TASK_MARKERS = [each.marker for each in FOLDER_FORMATS.values()]
 
 
 class MakeImagesArguments(RegistryOptions):
@@ -191,7 +190,7 @@ def _requested(chosen: BuildImagesArguments, verb: str) -> list[RequestedImage]:
     requested: list[RequestedImage] = []
     for name in chosen.tasks:
         path = Path(name)
-        if (path / "Dockerfile").is_file() and not any((path / marker).exists() for marker in _TASK_MARKERS):
+        if (path / "Dockerfile").is_file() and not any((path / marker).exists() for marker in TASK_MARKERS):
             folder = path.resolve().name
             task = Task(id=folder, instruction="", build=load_build_context(path))
             requested.append(RequestedImage(NeededImage(folder, task), ("build", name)))

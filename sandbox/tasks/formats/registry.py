@@ -57,6 +57,8 @@ FOLDER_FORMATS: dict[TaskFormat, FolderFormat] = {
     TaskFormat.TERMINAL_BENCH: terminal_bench.FORMAT,
     TaskFormat.HARBOR: HARBOR,
 }
+TASK_MARKERS = [each.marker for each in FOLDER_FORMATS.values()]
+"""Files of which a task's folder has one."""
 ROW_FORMATS: dict[TaskFormat, RowFormat | PointerFormat] = {
     TaskFormat.OPENCLAW: openclaw.FORMAT,
     TaskFormat.OPENCLAW_MESSAGES: openclaw.MESSAGES_FORMAT,
@@ -95,8 +97,7 @@ def load_tasks(path: Path, form: str | None = None, root: Path | None = None) ->
     ``root``: base of paths in rows (default: their file's folder). Raises TaskError if there is nothing to read or
     the format cannot be detected, UserError for an unknown format.
     """
-    markers = [each.marker for each in FOLDER_FORMATS.values()]
-    sources = fetch_hub_dataset(path, markers) if is_hub_name(path) else [path]
+    sources = fetch_hub_dataset(path, TASK_MARKERS) if is_hub_name(path) else [path]
     return Dataset.from_loaded(chain.from_iterable(_load(each, form, root) for each in sources))
 
 
@@ -124,8 +125,9 @@ def detect_format(path: Path) -> TaskFormat:
             for form, folder_format in FOLDER_FORMATS.items():
                 if (folder / folder_format.marker).exists():
                     return form
-        markers = " or ".join(each.marker for each in FOLDER_FORMATS.values())
-        raise TaskError(path, f"has no task: no {markers}", "name a folder of task folders, or of folders of them")
+        raise TaskError(
+            path, f"has no task: no {' or '.join(TASK_MARKERS)}", "name a folder of task folders, or of folders of them"
+        )
     problem: TaskError | None = None
     for location, row in read_rows(path):
         if isinstance(row, TaskError):
