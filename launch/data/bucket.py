@@ -34,7 +34,7 @@ class FetchedBugs(NamedTuple):
     missing: tuple[int, ...]
     """Numbers of which the bucket has no bug."""
     damaged: tuple[str, ...]
-    """What is wrong with each object that is no bug."""
+    """A sentence for each object that is no bug: where it is, and what is wrong with it."""
 
 
 def parse_numbers(entries: Sequence[str]) -> list[int]:

@@ -83,7 +83,7 @@ class _Answer:
     text: str
     unit: str
     measure: tuple[str, str] = ("", "")
-    """What stands before and behind the text where percent or degrees are written as a number."""
+    """LaTeX that is put before and behind the text to write percent or degrees as a number; empty for other answers."""
 
     @classmethod
     def read(cls, answer: str) -> _Answer:

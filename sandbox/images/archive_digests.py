@@ -12,7 +12,7 @@ from sandbox.errors import ImageError
 _NAMED = re.compile(r"(?:blobs/sha256/)?([0-9a-f]{64})(?:\.json)?")
 """Files that are named by their digest: configurations and, in the layout of newer engines, manifests and layers."""
 _MOST_BYTES = 4 << 20
-"""What is larger is a layer."""
+"""Maximum size of a file that is checked; a larger one is a layer, which the engine checks itself."""
 
 
 def check_archive(archive: Path) -> None:

@@ -23,7 +23,7 @@ class ComparisonCase:
     files: dict[str, str] = field(default_factory=dict[str, str])
     """Other files by path; one that ends in ``/`` is an empty folder."""
     links: dict[str, str] = field(default_factory=dict[str, str])
-    """Where links lead, by path."""
+    """The target of each symbolic link, by the path of the link."""
     service: str = ""
     """Keys of the compose file's service."""
     differs: str = ""

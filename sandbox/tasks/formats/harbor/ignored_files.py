@@ -11,7 +11,7 @@ from sandbox.tasks.file_tree import FileTree
 from sandbox.tasks.problems import TaskProblems
 
 _RULES = re.compile(r"(?:steps/[^/]+/)?(?:tests|solution)/(?:.+/)?\.harborignore")
-"""Where rules count: elsewhere the file is one like any other."""
+"""Paths at which Harbor reads rules; anywhere else a file of this name is one like any other."""
 
 
 def without_ignored_files(tree: FileTree, problems: TaskProblems) -> FileTree:
