@@ -84,7 +84,7 @@ def _read(row: JsonRow, problems: TaskProblems) -> Task:
 def _find_answer(value: object) -> str:
     """Return the answer that a column's value gives; empty for none."""
     if isinstance(value, list) and len(value) == 1:  # pyright: ignore[reportUnknownArgumentType]  only its length
-        value = value[0]  # pyright: ignore[reportUnknownVariableType]
+        value = value[0]  # pyright: ignore[reportUnknownVariableType]  its kind is asked next
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return ""
     return str(value).rpartition("####")[2].strip()
