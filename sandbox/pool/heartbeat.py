@@ -1,4 +1,4 @@
-"""Keeps a pool's sessions alive by a heartbeat, and replaces their streams when they break.
+"""Keeps a pool's sessions alive by a heartbeat, replaces their streams when they break, and asks at once why one ended.
 
 Containers in which a session's tests run have a deadline of their own; otherwise they are treated like the session.
 """
@@ -23,7 +23,7 @@ class SessionHeartbeat:
         """End of each session on the monotonic clock."""
         self._verifiers: set[SandboxSession] = set()
         self._tasks: asyncio.TaskGroup | None = None
-        self._running: set[asyncio.Task[None]] = set()
+        self._running: set[asyncio.Task[object]] = set()
 
     def __iter__(self) -> Iterator[SandboxSession]:
         return iter(self._ends_at)
@@ -36,17 +36,30 @@ class SessionHeartbeat:
         self._ends_at[session] = time.monotonic() + lifetime_s
         self._extend(session)
         self.resume_when_broken(session)
+        self._ask_when_ended(session)
         session.watch_verifier = self._watched
 
     def unwatch(self, session: SandboxSession) -> None:
         """Stop keeping a session alive."""
-        session.on_stream_broken = None
+        session.on_stream_broken = session.on_ended = None
         del self._ends_at[session]
 
     def resume_when_broken(self, session: SandboxSession) -> None:
         """Replace the session's stream when it breaks, if the container outlives its daemon."""
         if session.spec is not None and not session.spec.auto_remove:  # the container outlives its daemon
             session.on_stream_broken = lambda: self._revive(session)
+
+    def _ask_when_ended(self, session: SandboxSession) -> None:
+        """Ask the daemon for the cause of the session's end at once.
+
+        Its next caller may come minutes later, and dockerd remembers its last 256 events, those of all containers.
+        """
+
+        def ask() -> None:
+            if self._tasks is not None:
+                self._run(self._tasks, session.end_reason())  # which keeps the answer
+
+        session.on_ended = ask
 
     def writable_sessions(self) -> tuple[SandboxSession, ...]:
         """Return all sessions in which processes may write, verifiers included."""
@@ -56,10 +69,11 @@ class SessionHeartbeat:
     def _watched(self, verifier: SandboxSession) -> Generator[None]:
         self._verifiers.add(verifier)
         self.resume_when_broken(verifier)
+        self._ask_when_ended(verifier)
         try:
             yield
         finally:
-            verifier.on_stream_broken = None
+            verifier.on_stream_broken = verifier.on_ended = None
             self._verifiers.discard(verifier)
 
     @asynccontextmanager
@@ -76,7 +90,7 @@ class SessionHeartbeat:
                 for each in self._running:
                     each.cancel()
 
-    def _run(self, tasks: asyncio.TaskGroup, work: Coroutine[None, None, None]) -> None:
+    def _run(self, tasks: asyncio.TaskGroup, work: Coroutine[None, None, object]) -> None:
         task = tasks.create_task(work)
         self._running.add(task)
         task.add_done_callback(self._running.discard)

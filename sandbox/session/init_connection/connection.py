@@ -54,6 +54,8 @@ class _StreamEnd:
     bye: ByeReason | None = None
     closing: bool = False
     destroyed: SandboxDestroyed | None = None
+    death: ContainerEndCause | None = None
+    """The container's death as the daemon saw it, kept because the daemon soon forgets it."""
 
 
 class ChildProcessListener(Protocol):
@@ -83,6 +85,8 @@ class InitConnection:
         self.on_stream_broken: Callable[[], None] | None = None
         """Called when a stream breaks that :meth:`resume` may replace; waiters keep waiting. With None, a broken stream
         ends the connection."""
+        self.on_ended: Callable[[], None] | None = None
+        """Called when the connection has ended, so that :meth:`end_reason` can be asked while the daemon remembers."""
         self.remaining_s = 0.0
         """Seconds that the container had left to live at PID 1's last answer to an extension."""
 
@@ -293,6 +297,8 @@ class InitConnection:
             if not future.done():
                 future.set_exception(_StreamEndedError())
                 future.exception()  # mark as retrieved: a waiter gets it, but there need not be one
+        if self.on_ended is not None:
+            self.on_ended()
 
     async def timeout_reason(self, request: str) -> SandboxLost:
         """Return why PID 1 has not answered ``request`` in time: a failure of the daemon, or an unknown reason.
@@ -317,10 +323,14 @@ class InitConnection:
             return SandboxLost("the container reached its deadline: it was not extended, or lived for its maximum")
         if end.bye is not None or end.error is not None:
             return SandboxLost(f"the attach stream broke: {end.error or end.bye}")
+        if end.death is not None:
+            return _loss_by_cause(end.death)
         try:
             cause = await self.engine.ending_cause(self.container, self._created_at)
         except DockerEngineError as error:
             return SandboxLost(f"the Docker daemon does not answer: {error}")
+        if cause.death_seen:
+            end.death = cause
         return _loss_by_cause(cause)
 
 

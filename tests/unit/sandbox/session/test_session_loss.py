@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from sandbox.docker.container_end import ContainerEndCause
+from sandbox.docker.container_spec import ContainerSpec
 from sandbox.docker.retry import DockerEngineError
 from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxVanished
 from sandbox.grading.containers import agent_processes
+from sandbox.pool.heartbeat import SessionHeartbeat
 from sandbox.session.init_connection.init_messages import ByeReason, InitBye
 from sandbox.session.sandbox_session import SandboxSession
 
@@ -85,3 +91,31 @@ async def test_the_cause_of_a_loss_decides_whether_the_agent_is_charged(answer, 
     with pytest.raises((SandboxDestroyed, SandboxLost)) as caught:
         await session.run("true", 1)
     assert type(caught.value) is expected
+
+
+class ForgetfulDaemon:
+    """Remembers how a container ended until it is asked for the first time."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+
+    async def ending_cause(self, container: str, since: float) -> ContainerEndCause:
+        answer = replace(FORGOTTEN, daemon_may_have_restarted=True) if self.asked.is_set() else OUT_OF_MEMORY
+        self.asked.set()
+        return answer
+
+
+@pytest.mark.parametrize("verifies", [False, True])
+async def test_the_cause_of_an_end_is_asked_before_the_daemon_forgets_it(verifies: bool):
+    """Otherwise an agent that used up its memory while its model thinks gets a new sandbox on a busy machine."""
+    daemon, heartbeat = ForgetfulDaemon(), SessionHeartbeat(60.0, SimpleNamespace(maintain=lambda: None))
+    session, other = (SandboxSession(daemon, name * 64, b"") for name in "co")
+    session.spec = other.spec = ContainerSpec("image", Path("/toolchain"), {})
+    async with heartbeat.running():
+        heartbeat.watch(other if verifies else session, 3600.0)
+        with other.watch_verifier(session) if verifies else nullcontext():
+            session.on_break(None)
+            async with asyncio.timeout(30):
+                await daemon.asked.wait()
+    with pytest.raises(SandboxDestroyed, match="memory"):
+        await session.run("true", 1)
