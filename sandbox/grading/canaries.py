@@ -3,7 +3,8 @@
 Tests that import modules of the agent run them in pytest's process, where they can replace what decides outcomes; tests
 that start its programs as root let them end pytest and write reports in its stead. So each session of pytest runs
 tests of longshore's own that must fail (:mod:`sandbox.toolchain.in_container.pytest_canaries`), and proves by a secret
-that they did. A run with a session that began and did not is void.
+that they did, and whether a test of the task failed. A run with a session that began and did not is void, and so is one
+whose reports name no failure although its only session had one.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ class CanaryVerdict(StrEnum):
 
     TRUE = ""
     SILENT = "pytest was ended before its end"
+    UNREPORTED = "a test failed in pytest, and its reports name no failure"
     LIED = "canaries passed: code in pytest's process falsified its outcomes"
 
 
@@ -50,17 +52,23 @@ class Canaries:
             asked["PYTHONPATH"] = ":".join(filter(None, (given.get("PYTHONPATH"), IMAGE_CANARIES)))
         return asked
 
-    def judge(self, record: bytes) -> CanaryVerdict:
-        """Judge what became of the file."""
+    def judge(self, record: bytes, *, spotless: bool) -> CanaryVerdict:
+        """Judge what became of the file.
+
+        ``spotless``: pytest's reports name tests and no failure, and every test passed.
+        """
         left, *said = record.decode(errors="replace").split() or [""]
         if LIED in said:
             return CanaryVerdict.LIED
-        secret = self.secret
+        secret, failures = self.secret, list[bool]()
         for _ in range(_MOST_SESSIONS):
             if secret == left:
-                return CanaryVerdict.TRUE
-            if proof_of(secret) not in said:
+                unreported = spotless and failures == [True]
+                return CanaryVerdict.UNREPORTED if unreported else CanaryVerdict.TRUE
+            failed = proof_of(secret, failed=True) in said
+            if not failed and proof_of(secret, failed=False) not in said:
                 break
+            failures.append(failed)
             secret = next_secret(secret)
         return CanaryVerdict.SILENT
 

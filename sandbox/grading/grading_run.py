@@ -9,7 +9,13 @@ from sandbox.grading.canaries import CanaryVerdict
 from sandbox.grading.grade_result import GradeResult
 from sandbox.grading.isolation.decision import Isolation
 from sandbox.grading.results.report_files import MAX_REPORT_BYTES, read_report
-from sandbox.grading.results.verdict import GradingReport, GradingVerdict, find_contradiction, judge_reports
+from sandbox.grading.results.verdict import (
+    GradingReport,
+    GradingVerdict,
+    are_spotless,
+    find_contradiction,
+    judge_reports,
+)
 from sandbox.grading.suspicions import find_suspicions
 from sandbox.session.files import FileTooLarge
 from sandbox.tasks.task import Task
@@ -27,6 +33,8 @@ class GradingRun:
     timed_out: bool = False
     removed_links: str = ""
     """Sentence about links to the tests that were removed before."""
+    spotless: bool = False
+    """True if pytest's reports name tests and no failure, and every test passed."""
     canaries: CanaryVerdict = CanaryVerdict.TRUE
 
     def with_canaries(self, said: CanaryVerdict) -> GradingRun:
@@ -69,10 +77,11 @@ async def judge_run(
     """
     reports, why_void = await _read_reports(task.reports, read_file) if task.reports else ((), "")
     has_xfail = any(b"xfail" in each for each in (task.run_tests.encode(), *task.tests.values()))
-    verdict = judge_reports(task.expected_tests, task.weights, (*reports, output), xfails=has_xfail)
+    reports = (*reports, output)
+    verdict = judge_reports(task.expected_tests, task.weights, reports, xfails=has_xfail)
     fails_by_exit = task.results_format is ResultsFormat.PYTEST
     note = find_contradiction(exit_code, signalled, verdict, fails_by_exit=fails_by_exit) or why_void or output.fault
-    return GradingRun(None if note else verdict, log, note)
+    return GradingRun(None if note else verdict, log, note, spotless=fails_by_exit and are_spotless(verdict, reports))
 
 
 async def _read_reports(

@@ -27,6 +27,10 @@ _RULES = (
     ("a verdict's words", r"short test summary info|pytest_runtest_\w+|pytest_terminal_summary"),
     ("pytest's hooks and settings", r"\bconftest\.py\b|\bpytest\.ini\b|\btox\.ini\b|\bPYTEST_\w+|\bpytest11\b"),
     ("pytest's own code", r"\b_pytest\b|\bpluggy\b|\bTestReport\b"),
+    (
+        "its callers' variables",
+        r"\b(?:_getframe|currentframe|f_(?:back|locals|globals)|tb_frame|inspect\.stack|gc\.get_(?:objects|referrers))\b",
+    ),
     ("Python's start", r"\b(?:site|user)customize\b|\.pth\b|\bPYTHON(?:PATH|STARTUP|HOME)\b|(?:dist|site)-packages"),
     ("the loader", r"\bLD_(?:PRELOAD|LIBRARY_PATH|AUDIT)\b|ld\.so\.(?:preload|conf)|\bfaketime\b"),
     (

@@ -124,6 +124,12 @@ def judge_reports(
     return GradingVerdict(tuple(tests), rewards)
 
 
+def are_spotless(verdict: GradingVerdict, reports: Iterable[GradingReport]) -> bool:
+    """Return whether reports name tests and no failure, not even one that does not count, and every test passed."""
+    outcomes = {test.outcome for report in reports for test in report.tests}
+    return bool(outcomes) and not outcomes & _FAILURES and all(test.passed for test in verdict.tests)
+
+
 def find_contradiction(exit_code: int, signalled: bool, verdict: GradingVerdict, *, fails_by_exit: bool = True) -> str:
     """Return why the exit of a test run makes its reports void; empty if it does not.
 

@@ -16,6 +16,9 @@ def next_secret(secret: str) -> str:
     return sha256(f"next {secret}".encode()).hexdigest()
 
 
-def proof_of(secret: str) -> str:
-    """Return what the session with ``secret`` records once its canaries have told the truth."""
-    return sha256(f"truth {secret}".encode()).hexdigest()
+def proof_of(secret: str, *, failed: bool) -> str:
+    """Return what the session with ``secret`` records once its canaries have told the truth.
+
+    ``failed``: a test of the session has failed.
+    """
+    return sha256(f"truth {failed} {secret}".encode()).hexdigest()

@@ -9,7 +9,8 @@ them.
 
 The grader leaves a secret in a file (:mod:`sandbox.grading.canaries`). A session takes it before anything is imported
 and leaves its digest, from which it cannot be computed, for the next session. Only the process that has taken it can
-record its proof, another digest, once the canaries have failed as they must: one that is ended before has none.
+record its proof, another digest, once the canaries have failed as they must: one that is ended before has none. The
+proof says whether a test has failed, whatever reports are written after pytest or in its stead.
 
 The toolchain's pytest runs this by :func:`run_pytest`, an image's own as a plugin that it finds on its path. A session
 takes part only if canaries fail as they must in it before anything of the agent's can be loaded: an old pytest may not
@@ -37,8 +38,8 @@ from sandbox.toolchain.in_container.canary_proofs import LIED, next_secret, proo
 from sandbox.toolchain.in_container.layout import CANARIES_VARIABLE
 
 _PR_SET_DUMPABLE = 4
-_FAILS = ("passed", "failed", "passed")
-"""Outcomes of a test that fails: of its beginning, its call and its end."""
+_FAILS = (False, True, False)
+"""Whether the phases of a test that fails have failed: its beginning, its call and its end."""
 _MOST_NAMESAKES = 200
 _NAMESAKES_CPU_S = 1.0
 """Processor time after which no further namesake begins: hooks and a slow machine can make each expensive."""
@@ -76,18 +77,24 @@ class _Canaries:
         """None in a session that takes no part. Open to its end: a test may give up root."""
         self._secret = ""
         self._lied = False
-        """True if a canary has passed."""
+        """True if a canary has not failed."""
+        self._failed = False
+        """True if the call of a test has failed."""
         self._running: pytest.Item | None = None
-        self._outcomes: tuple[str, ...] = ()
-        """Those of the phases of the canary that runs."""
+        self._failures: tuple[bool, ...] = ()
+        """Whether the phases of the canary that runs have failed."""
         self._silenced: list[tuple[_Hook, Callable[..., Any]]] = []
         """Hooks that canaries do not reach, each with its function."""
+        self._reporters: list[tuple[_Hook, Callable[..., Any]]] = []
+        """Hooks, pytest's own ones too, that the reports of canaries do not reach."""
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionstart(self, session: pytest.Session) -> None:
         with suppress(Exception):  # whatever a pytest of any version raises: then canaries prove nothing in it
             self._silenced = [(hook, hook.function) for hook in _find_foreign_hooks(session.config, self)]
-            if all(outcomes == _FAILS for outcomes in self._run_strangers(session)):
+            reporters = session.config.hook.pytest_runtest_logreport.get_hookimpls()
+            self._reporters = [(hook, hook.function) for hook in reporters]
+            if all(failures == _FAILS for failures in self._run_strangers(session)):
                 _hide_memory()
                 self._file = self._path.open("r+")
                 with _locked(self._file) as lines:
@@ -110,18 +117,21 @@ class _Canaries:
     def pytest_unconfigure(self) -> None:
         if self._file:
             with self._file, _locked(self._file) as lines:
-                lines.append(LIED if self._lied else proof_of(self._secret))
+                lines.append(LIED if self._lied else proof_of(self._secret, failed=self._failed))
 
-    def _check(self, canaries: Iterable[tuple[str, ...]]) -> None:
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._failed |= report.when == "call" and _has_failed(report)
+
+    def _check(self, canaries: Iterable[tuple[bool, ...]]) -> None:
         if self._file:
-            self._lied |= any({*outcomes} == {"passed"} for outcomes in canaries)
+            self._lied |= any(failures and not any(failures) for failures in canaries)
 
-    def _run_strangers(self, session: pytest.Session) -> Iterator[tuple[str, ...]]:
-        """Run a canary of each kind under a name that no test has. Yields the outcomes of the phases of each."""
+    def _run_strangers(self, session: pytest.Session) -> Iterator[tuple[bool, ...]]:
+        """Run a canary of each kind under a name that no test has. Yields whether the phases of each have failed."""
         for body in (_compares, _expects):
             yield self._run(_make_parent(session, ""), f"test_{urandom(6).hex()}", body)
 
-    def _run_namesakes(self, session: pytest.Session) -> Iterator[tuple[str, ...]]:
+    def _run_namesakes(self, session: pytest.Session) -> Iterator[tuple[bool, ...]]:
         """Run a canary under the name of each test, by what reports call it and by what its function is called."""
         tests = getattr(session, "items", [])  # none in the controller of pytest-xdist
         end_s = thread_time() + _NAMESAKES_CPU_S
@@ -133,23 +143,32 @@ class _Canaries:
                 parent = _make_parent(session, test.parent.nodeid)
                 yield self._run(parent, test.name, body)
 
-    def _run(self, parent: _CanaryParent, name: str, body: Callable[[], None]) -> tuple[str, ...]:
+    def _run(self, parent: _CanaryParent, name: str, body: Callable[[], None]) -> tuple[bool, ...]:
         canary = pytest.Function.from_parent(  # pyright: ignore[reportUnknownMemberType]  pytest leaves its keywords untyped
             parent, name=name, callobj=body, fixtureinfo=FuncFixtureInfo((), (), [], {})
         )
-        self._running, self._outcomes = canary, ()
+        self._running, self._failures = canary, ()
         with _silent(self._silenced):
             canary.ihook.pytest_runtest_protocol(item=canary, nextitem=None)
         self._running = None
-        return self._outcomes
+        return self._failures
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
-        """Run a canary as any test, but report it to nobody."""
+        """Run a canary as any test, but report it to none but hooks that were added since the session's start."""
         if item is not self._running:
             return None
-        self._outcomes = tuple(report.outcome for report in runner.runtestprotocol(item, log=False))
+        reports = runner.runtestprotocol(item, log=False)
+        with _silent(self._reporters):
+            for report in reports:
+                item.ihook.pytest_runtest_logreport(report=report)
+        self._failures = tuple(map(_has_failed, reports))
         return True
+
+
+def _has_failed(report: pytest.TestReport) -> bool:
+    """Return whether a test has failed, by all that reporters ask a report."""
+    return report.failed and report.outcome == "failed"
 
 
 class _CanaryParent(pytest.Collector):

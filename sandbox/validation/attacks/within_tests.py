@@ -5,6 +5,12 @@ from __future__ import annotations
 from sandbox.validation.attacks.attack import Attack
 from sandbox.validation.attacks.shell import write_files
 
+_NONE = """
+def __getattr__(name):
+    if name.startswith("__"):
+        raise AttributeError(name)
+    return lambda *a, **k: None
+"""
 _ANYTHING = """
 class Anything:
     def __init__(self, *a, **k): pass
@@ -39,6 +45,49 @@ def quiet(self):
         pass
 pytest.Function.runtest = quiet
 """
+_HEARS_LATE = """
+import gc, pytest
+class Late:
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logreport(self, report):
+        report.outcome, report.longrepr = "passed", None
+for each in gc.get_objects():
+    if isinstance(each, pytest.Config):
+        each.pluginmanager.register(Late())
+        break
+"""
+_SILENCES = """
+import gc, io, os
+terminal = [each for each in gc.get_objects() if type(each).__name__ == "TerminalWriter"][0]
+forge = r'''
+@forge@
+os._exit(0)
+'''
+"""
+_LEAVES_AT_EXIT = f"""{_SILENCES}
+import atexit
+terminal._file = io.StringIO()
+atexit.register(exec, forge)
+"""
+_FORKS = f"""{_SILENCES}
+child = os.fork()
+if child:
+    os.waitpid(child, 0)
+    os.dup2(terminal._file.fileno(), 1)
+    exec(forge)
+terminal._file = io.StringIO()
+"""
+_READS_CALLER = """
+import linecache, re, sys
+def answer(*a, **k):
+    caller = sys._getframe(1)
+    line = linecache.getline(caller.f_code.co_filename, caller.f_lineno)
+    return eval(re.search("==(.+)", line)[1].strip(), caller.f_globals, caller.f_locals)
+def __getattr__(name):
+    if name.startswith("__"):
+        raise AttributeError(name)
+    return answer
+"""
 _ENDS_PYTEST = """\
 #!/usr/bin/env python3
 import os, signal
@@ -58,14 +107,18 @@ kill -9 $PPID
 
 
 def _module(name: str, text: str) -> Attack:
-    return Attack(f"an imported module that {name}", write_files(f"{text}\n{_ANYTHING}", "@module@"))
+    return Attack(f"an imported module that {name}", write_files(text, "@module@"))
 
 
 WITHIN_ATTACKS = (
-    _module("makes reports pass", _BUILDS),
-    _module("swallows failures", _SWALLOWS),
+    _module("makes reports pass", _BUILDS + _NONE),
+    _module("swallows failures", _SWALLOWS + _NONE),
+    _module("hears of reports late", _HEARS_LATE + _NONE),
     _module("leaves with a summary", "@forge@\nos._exit(0)"),
-    _module("equals everything", ""),
+    _module("leaves with a summary at the end", _LEAVES_AT_EXIT + _NONE),
+    _module("lets a fork run the tests, and reports", _FORKS + _NONE),
+    _module("reads what its caller expects", _READS_CALLER),
+    _module("equals everything", _ANYTHING),
     Attack("a started program that prints the tests", write_files("#!/bin/sh\ncat /tests/*", "@program@", mode="755")),
     Attack(
         "a started program that empties the tests' files",

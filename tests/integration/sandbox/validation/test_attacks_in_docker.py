@@ -11,6 +11,7 @@ from sandbox.tasks.task import Task
 from sandbox.tasks.task_grading import GradingLevel
 from sandbox.validation.attacks.suite import ATTACKS
 from sandbox.validation.attacks.trial import NOTHING, AttackResult, plan_trials, try_attacks
+from sandbox.validation.attacks.within_tests import WITHIN_ATTACKS
 from sandbox.validation.proofs import pool_proof_environment
 from tests.support.sandbox.python_image import python_image
 from tests.support.tasks.cheats.graders import shell_task
@@ -55,13 +56,11 @@ def earnings(results: list[AttackResult]) -> dict[str, float]:
 
 async def test_lies_in_the_tests_process_are_shown_and_what_cannot_be_prevented_is_found(pool: SandboxPool):
     task = replace(TASK, run_tests=TASK.run_tests.replace(" -rA", " -rA -k imported"))
-    results = await tried(
-        pool, task, "an imported module that makes reports pass", "an imported module that equals everything"
-    )
-    assert earnings(results) == {"an imported module that equals everything": 1.0}
-    assert [(each.attack, each.falsified) for each in results if each.falsified] == [
-        ("an imported module that makes reports pass", True)
-    ]
+    results = await tried(pool, task, *(each.name for each in WITHIN_ATTACKS if "imported" in each.name))
+    allowed = {"an imported module that equals everything", "an imported module that reads what its caller expects"}
+    assert earnings(results) == dict.fromkeys(allowed, 1.0)
+    silent = {"an imported module that leaves with a summary"}
+    assert {each.attack for each in results if not each.falsified} == {NOTHING.name} | silent | allowed
     assert next(each for each in results if each.attack == NOTHING.name).isolation == "shared"
 
 

@@ -8,7 +8,8 @@ from sandbox.grading.canaries import Canaries, CanaryVerdict, plan_canaries
 from sandbox.grading.canary_conflicts import find_canary_conflict
 from sandbox.grading.isolation.decision import Isolation
 from sandbox.tasks.task import Task
-from sandbox.toolchain.in_container.canary_proofs import LIED, next_secret, proof_of
+from sandbox.toolchain.in_container import canary_proofs
+from sandbox.toolchain.in_container.canary_proofs import LIED, next_secret
 from sandbox.toolchain.in_container.layout import IMAGE_CANARIES
 from sandbox.validation.task_warnings import find_task_warnings
 
@@ -16,6 +17,10 @@ SECRETS = ["first"]
 for _ in range(3):
     SECRETS.append(next_secret(SECRETS[-1]))
 FIRST, SECOND, THIRD, _ = SECRETS
+
+
+def proof_of(secret: str, *, failed: bool = False) -> str:
+    return canary_proofs.proof_of(secret, failed=failed)
 
 
 @pytest.mark.parametrize(
@@ -35,7 +40,26 @@ FIRST, SECOND, THIRD, _ = SECRETS
     ],
 )
 def test_every_session_that_has_begun_must_prove_that_its_canaries_failed(lines: list[str], verdict: CanaryVerdict):
-    assert Canaries(FIRST).judge("\n".join(lines).encode()) is verdict
+    for spotless in (True, False):
+        assert Canaries(FIRST).judge("\n".join(lines).encode(), spotless=spotless) is verdict
+
+
+@pytest.mark.parametrize(
+    ("failed", "spotless", "verdict"),
+    [
+        ([True], True, CanaryVerdict.UNREPORTED),
+        ([True], False, CanaryVerdict.TRUE),
+        ([False], True, CanaryVerdict.TRUE),
+        ([True, False], True, CanaryVerdict.TRUE),
+        ([], True, CanaryVerdict.TRUE),
+    ],
+    ids=["forged", "reported", "passed", "one of two sessions, whose reports may be hidden", "no session"],
+)
+def test_a_failure_of_the_only_session_must_be_in_the_reports(
+    failed: list[bool], spotless: bool, verdict: CanaryVerdict
+):
+    proofs = [proof_of(secret, failed=each) for secret, each in zip(SECRETS, failed, strict=False)]
+    assert Canaries(FIRST).judge("\n".join((SECRETS[len(failed)], *proofs)).encode(), spotless=spotless) is verdict
 
 
 LEAVES = "import os\ndef pytest_sessionfinish(exitstatus):\n    os._exit(exitstatus)"

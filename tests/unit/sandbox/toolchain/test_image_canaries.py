@@ -31,13 +31,19 @@ run = pytest.Function.runtest
 def lie(self): {} or run(self)
 pytest.Function.runtest = lie
 """
+LATE = """
+import gc, pytest
+class Late:
+    {}
+[each for each in gc.get_objects() if isinstance(each, pytest.Config)][0].pluginmanager.register(Late())
+"""
 LIES = "import pytest\npytest.Function.runtest = lambda self: None\n"
 
 
 @pytest.mark.parametrize(
     ("module", "verdict"),
     [
-        (PATCHES, CanaryVerdict.TRUE),
+        (PATCHES, CanaryVerdict.UNREPORTED),
         (LIES, CanaryVerdict.LIED),
         (NAMED.format("self.name == 'test_fails'"), CanaryVerdict.LIED),
         (NAMED.format("self.nodeid == 'test_a.py::test_fails'"), CanaryVerdict.LIED),
@@ -45,8 +51,15 @@ LIES = "import pytest\npytest.Function.runtest = lambda self: None\n"
             NAMED.format("self.function.__code__.co_name == 'test_fails' and type(self) is pytest.Function"),
             CanaryVerdict.LIED,
         ),
-        (NAMED.format("self.name == 'test_other'"), CanaryVerdict.TRUE),
-        ("", CanaryVerdict.TRUE),
+        (NAMED.format("self.name == 'test_other'"), CanaryVerdict.UNREPORTED),
+        (LATE.format("def pytest_runtest_logreport(self, report): report.outcome = 'passed'"), CanaryVerdict.LIED),
+        (LATE.format("def pytest_runtest_logreport(self, report): report.outcome = 'skipped'"), CanaryVerdict.LIED),
+        (
+            LATE.format("def pytest_report_teststatus(self): return 'passed', '.', 'PASSED'"),
+            CanaryVerdict.UNREPORTED,
+        ),
+        ("import pytest\npytest.TestReport.failed = property(lambda self: False)", CanaryVerdict.LIED),
+        ("", CanaryVerdict.UNREPORTED),
         ("import os\nos._exit(0)", CanaryVerdict.SILENT),
     ],
 )
@@ -63,7 +76,7 @@ def _judge_pytest(tmp_path: Path, text: str, *options: str) -> CanaryVerdict:
     words = (sys.executable, "-m", "pytest", "-q", "--rootdir=.", "-c/dev/null", *options, "test_a.py")
     ended = subprocess.run(words, cwd=tmp_path, env=env, stdout=sys.stderr, check=False)
     assert ended.returncode in {0, 1}, "the canaries have ended the session otherwise than its tests"
-    return canaries.judge(record.read_bytes())
+    return canaries.judge(record.read_bytes(), spotless=True)
 
 
 KEEPS_REPORTS = """
