@@ -34,8 +34,8 @@ _STARTS_AS = re.compile(rf"\b{START_STOP_DAEMON}\b|\buser\s*=\s*[1-9]")
 _EXPOSURES = {
     ExposureKind.IMPORTED: (
         "its tests run code that may be the agent's in their own process ({}): canaries show whether it falsifies "
-        "all outcomes, not whether it falsifies those of some tests, forges reports alone, reads what they expect, or "
-        "has values that claim to equal all: start a program with user=65534 and compare what it prints"
+        "all outcomes or reports, not whether it does so for some tests, reads what they expect, or has values that "
+        "claim to equal all: start a program with user=65534 and compare what it prints"
     ),
     ExposureKind.STARTED: (
         "its tests start programs as their own user, who can read what they expect ({}): start them by subprocess "

@@ -125,22 +125,22 @@ os.write(1, b"=== short test summary info ===\\nPASSED test_twelve\\nPASSED test
 LATER = "the module leaves later"
 SILENCED = """
 import gc, io
-terminal = [each for each in gc.get_objects() if type(each).__name__ == "TerminalWriter"][0]
+def find(kind): return next(each for each in gc.get_objects() if type(each).__name__ == kind)
 def square(n): return n
 """
 AT_EXIT = f"""{SILENCED}
 import atexit
-terminal._file = io.StringIO()
-atexit.register(exec, {FORGES + "os._exit(0)"!r})
+find("TerminalWriter")._file = io.StringIO()
+atexit.register(lambda: exec({FORGES + "os._exit(0)"!r}))
 """
 FORKED = f"""{SILENCED}
 import os
 child = os.fork()
 if child:
     os.waitpid(child, 0)
-    os.dup2(terminal._file.fileno(), 1)
+    find("CaptureManager").stop_global_capturing()
     exec({FORGES + "os._exit(0)"!r})
-terminal._file = io.StringIO()
+find("TerminalWriter")._file = io.StringIO()
 """
 UNREPORTED = {"the module forges at exit": AT_EXIT, "the module lets a fork run the tests": FORKED}
 ENDS = {
