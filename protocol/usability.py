@@ -25,6 +25,9 @@ class TrajectoryLimits:
     """Number of token ids of the model."""
     longest_sequence: int
     """Most tokens of a sequence that the learner can hold."""
+    most_segments: int | None = None
+    """Most segments of an episode of the run's agent; None if that is not known.  The prefix of a segment is trained
+    with it, so that a message of many short ones would keep the learner busy for hours."""
 
     def find_fault(self, summary: TrajectorySummary, versions: Container[int]) -> str | None:
         """Return why a trajectory cannot be trained by a run with these weight ``versions``; None if it can."""
@@ -35,6 +38,8 @@ class TrajectoryLimits:
             return f"it has token {summary.largest_token}, and the model's vocabulary has {self.vocabulary}"
         if summary.longest > self.longest_sequence:
             return f"it has a sequence of {summary.longest} tokens, and the learner holds {self.longest_sequence}"
+        if self.most_segments is not None and summary.segments > self.most_segments:
+            return f"it has {summary.segments} segments, and an episode of this run has {self.most_segments} at most"
         if summary.largest_logprob > _LARGEST_LOGPROB:
             return f"it has the log-probability {summary.largest_logprob:g}, which is above 0"
         if summary.largest_reward > MAX_REWARD:

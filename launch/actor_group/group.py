@@ -133,7 +133,8 @@ class ActorGroup:
         spawner, remote_hosts, head = self._spawner, self._remote_hosts, self._nodes[0]
         # New keys at each start, so that processes left over from an earlier one are refused.
         guard = self._cluster.private_folder or make_run_keys((*expected_workers(config, nodes), EVALUATION_WORKER))
-        limits = TrajectoryLimits(read_qwen_config(self._model_path).vocab_size, config.learner.sequence_tokens)
+        vocabulary, most_replies = read_qwen_config(self._model_path).vocab_size, config.agent.max_turns
+        limits = TrajectoryLimits(vocabulary, config.learner.sequence_tokens, most_segments=most_replies)
         spec = buffer_spec(config, directory, limits, head, guard)
         self.buffer = spawner.spawn(head, "buffer", self._classes.buffer, spec)
         address = BufferAddress(await self._wait_buffer_started(), guard if isinstance(guard, RunKeys) else None)

@@ -28,12 +28,12 @@ def band_mask(gap_N: Tensor, low: float, high: float) -> Tensor:
     return (ratio_N >= low) & (ratio_N <= high)
 
 
-def off_policy_sequence_mask(gap_N: Tensor, advantstaleness_N: Tensor, sequence_N: Tensor, bound: float) -> Tensor:
+def off_policy_sequence_mask(gap_N: Tensor, advantages_N: Tensor, sequence_N: Tensor, bound: float) -> Tensor:
     """Return bool [N], false for tokens with a negative advantage in a sequence whose mean of log μ − log π is above
     ``bound`` (DeepSeek-V3.2's off-policy sequence masking, arXiv 2512.02556)."""
     everywhere_N = torch.ones_like(sequence_N, dtype=torch.bool)
     divergence_N = sequence_means(-clamp_log_ratio(gap_N.detach()), sequence_N, everywhere_N)
-    return (advantstaleness_N >= 0) | (divergence_N <= bound)
+    return (advantages_N >= 0) | (divergence_N <= bound)
 
 
 def log_linear_proximal(current_N: Tensor, behaviour_N: Tensor, staleness_N: Tensor) -> Tensor:

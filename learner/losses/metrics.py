@@ -117,7 +117,7 @@ def summarise_metrics(found: MetricSums, objective: Objective) -> dict[str, floa
     tokens;
     ``kl_k1`` and ``kl_k3``, estimates of KL(μ‖π) (Schulman, "Approximating KL divergence"); ``ess`` and
     ``ess_sequence``, effective sample sizes (Σw)² ÷ (n·Σw²) of tokens and of sequences; ``entropy``; ``mismatch_max``;
-    and, if enabled, ``kl_reference`` and, for each correction, the share of tokens that it mcorrections."""
+    and, if enabled, ``kl_reference`` and, for each correction, the share of tokens that it masks."""
     total = dict(zip(SUM_NAMES, floats(found.totals), strict=True))
     tokens = max(total["tokens"], 1.0)
     corrections = objective.corrections

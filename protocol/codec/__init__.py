@@ -43,6 +43,7 @@ class TrajectorySummary(NamedTuple):
     """See :attr:`Trajectory.passed`."""
     tokens: int
     sampled: int
+    segments: int
     longest: int
     """Tokens of its longest sequence: a segment with all that precedes it."""
     largest_token: int
@@ -101,6 +102,7 @@ def inspect_frames(frames: Sequence[Frame], *, max_bytes: int) -> TrajectorySumm
         passed=header.passed,
         tokens=len(arrays.token_ids),
         sampled=int(np.count_nonzero(arrays.loss_mask.view(np.bool_))),
+        segments=len(header.segments),
         longest=header.longest_sequence,
         largest_token=int(np.maximum.reduce(arrays.token_ids, initial=-1)),
         largest_logprob=float(np.maximum.reduce(arrays.logprobs, initial=0.0)),

@@ -51,7 +51,7 @@ async def running_buffer(run_dir: Path, *, unix_socket: Path | None = None) -> A
             host="127.0.0.1",
             unix_socket=unix_socket,
             curve=None if unix_socket else RECEIVER_KEYS,
-            limits=TrajectoryLimits(vocabulary=1000, longest_sequence=100),
+            limits=TrajectoryLimits(vocabulary=1000, longest_sequence=100, most_segments=4),
             disk_floor_bytes=0,
             dynamic_sampling=True,
         )
@@ -76,6 +76,7 @@ def with_turn_reward(segment: Segment, reward: float) -> Segment:
 
 
 VALUES = make_segment()
+BRANCH = replace(make_segment(prompt=0, sampled=1), parent=0, offset=len(VALUES))
 UNUSABLE = {
     "a version that was never published": of_segment(
         replace(VALUES, versions=np.where(VALUES.loss_mask == 1, 2**31 - 1, -1).astype(np.int32))
@@ -83,6 +84,7 @@ UNUSABLE = {
     "a token beyond the vocabulary": of_segment(replace(VALUES, token_ids=VALUES.token_ids + np.int32(1000))),
     "a probability above 1": of_segment(replace(VALUES, logprobs=-VALUES.logprobs)),
     "a sequence beyond the learner": of_segment(make_segment(sampled=98)),
+    "many segments, each with the longest prefix": make_trajectory(0, 1, segments=(VALUES, *[BRANCH] * 4)),
     "a reward that makes a batch infinite": replace(make_trajectory(0, 1), reward=Reward(-1e308)),
     "a part of a reward that does": replace(make_trajectory(0, 1), reward=Reward(1.0, {"outcome": 1e308})),
     "a turn's reward that does": of_segment(with_turn_reward(VALUES, 1e308)),

@@ -37,6 +37,7 @@ def test_every_sampled_token_has_loss_once_after_the_prompt_it_was_sampled_from(
         turns.append(prompt + reply)
     if not steps:
         return
+    assert len(made.segments()) <= len(steps), "the buffer takes one segment for each reply"
     sequences = join_sequences(decoded(made))
     assert sum(int(mask.sum()) for _, mask in sequences) == sum(len(reply) for *_, reply in steps)
     for (*_, reply), turn in zip(steps, turns[1:], strict=True):

@@ -64,7 +64,7 @@ def settings(stale_policy=StaleTokenPolicy.MASK, **objective) -> LearnerSpec:
     )
 
 
-def advanthistogram_of(batch) -> list[list[float]]:
+def advantages_of(batch) -> list[list[float]]:
     return [sample.columns.advantages.tolist() for sample in batch.samples]
 
 
@@ -77,7 +77,7 @@ def test_tokens_and_advantages(lineage):
     batch = read_batch(payload, lineage, WeightVersion(5), settings())
     assert batch.trained == ("train-g000001-s00", "train-g000001-s01")
     assert [s.targets.tolist() for s in batch.samples] == [[2, 3], [1, 2]]
-    assert advanthistogram_of(batch) == [[0.5, 0.5], [-0.5, -0.5]]
+    assert advantages_of(batch) == [[0.5, 0.5], [-0.5, -0.5]]
     assert [s.columns.weights.tolist() for s in batch.samples] == [[0.25, 0.25], [0.25, 0.25]]
     assert "reward_mean" not in batch.metrics, "a batch of groups with unequal rewards is no fair sample of them"
 
@@ -132,7 +132,7 @@ def test_the_baseline_includes_members_without_remaining_tokens(lineage):
     payload = [encoded(0, 1.0, segment([0, 1], 5)), encoded(1, 0.0, segment([0, 1], 0))]
     batch = read_batch(payload, lineage, WeightVersion(5), settings())
     assert batch.dropped == {"train-g000001-s01": DropReason.ALL_STALE}
-    assert advanthistogram_of(batch) == [[0.5]]
+    assert advantages_of(batch) == [[0.5]]
     assert total_weight(batch) == 0.5, "the token that is too old keeps its half of the mean"
 
 
