@@ -71,7 +71,9 @@ class RunDirectory:
 
     @classmethod
     def open(cls, path: Path) -> RunDirectory:
-        """Start the run once more.  Raises RunDirectoryError if another driver or another user has its directory."""
+        """Start the run once more.  Raises RunDirectoryError if another driver or another user has its directory, or if
+        a file in it is a link."""
+        _require_no_linked_files(path)
         try:
             lock_fd = lock_run(path / LOCK_FILE)
             before = [int(entry.name) for entry in path.glob(f"{STARTS_FOLDER}/*") if entry.name.isdigit()]
@@ -131,6 +133,18 @@ def require_new_run(parent: Path, run_id: str) -> None:
         raise RunDirectoryError(f"'{run_id}' cannot be a run id: use letters, digits, '.', '_' and '-'")
     if (parent / run_id).exists():
         raise _exists(parent / run_id)
+
+
+def _require_no_linked_files(run_dir: Path) -> None:
+    """Raise RunDirectoryError if a file is a link, into whose target a run that somebody sent would write: what a sender
+    chooses, such as a task's name, could so end in a shell's start-up file.  A folder may be one, on a larger disk."""
+    for folder, _, names in os.walk(run_dir):
+        for name in names:
+            if (path := Path(folder, name)).is_symlink():
+                raise RunDirectoryError(
+                    f"{path} is a link to {path.readlink()}, and a run writes its files itself: replace it by a copy of "
+                    f"that file if you made it, or else ask who made {run_dir}"
+                )
 
 
 def _exists(path: Path) -> RunDirectoryError:

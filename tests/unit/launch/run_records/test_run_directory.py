@@ -45,6 +45,26 @@ def test_other_accounts_enter_a_run_only_if_that_was_asked_for(tmp_path: Path, s
         os.umask(before)
 
 
+@pytest.mark.parametrize("name", ["metrics.jsonl", ".lock", "starts/1/logs/driver.jsonl"])
+def test_a_run_that_somebody_sent_writes_into_no_file_elsewhere(tmp_path: Path, name: str) -> None:
+    """Otherwise a resume appends what a sender chose to a shell's start-up file, whether that exists or not."""
+    with RunDirectory.create(tmp_path, "demo", "sent") as run:
+        pass
+    (run.path / name).unlink(missing_ok=True)
+    (run.path / name).symlink_to(tmp_path / ".profile")
+    with pytest.raises(RunDirectoryError, match=rf"{name} is a link to .*\.profile"):
+        RunDirectory.open(run.path)
+    assert not (tmp_path / ".profile").exists()
+
+
+def test_a_folder_of_a_run_may_be_on_another_disk(tmp_path: Path) -> None:
+    with RunDirectory.create(tmp_path, "demo", "mine") as run:
+        (tmp_path / "disk").mkdir()
+        (tmp_path / "disk" / "1.safetensors").touch()
+        (run.path / "checkpoints").symlink_to(tmp_path / "disk")
+    RunDirectory.open(run.path).close()
+
+
 def test_a_name_collision_is_refused_with_the_remedies(tmp_path: Path) -> None:
     with RunDirectory.create(tmp_path, "demo", "mine") as run:
         write_record(run, load_recipe("demo"))
