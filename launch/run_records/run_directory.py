@@ -136,13 +136,14 @@ def require_new_run(parent: Path, run_id: str) -> None:
 
 
 def _require_no_linked_files(run_dir: Path) -> None:
-    """Raise RunDirectoryError if a file is a link, into whose target a run that somebody sent would write: what a sender
-    chooses, such as a task's name, could so end in a shell's start-up file.  A folder may be one, on a larger disk."""
+    """Raise RunDirectoryError if a file is a link, into whose target a run that somebody sent would write: what a
+    sender chooses, such as a task's name, could so end in a shell's start-up file.  A folder may be a link, to a larger
+    disk."""
     for folder, _, names in os.walk(run_dir):
         for name in names:
             if (path := Path(folder, name)).is_symlink():
                 raise RunDirectoryError(
-                    f"{path} is a link to {path.readlink()}, and a run writes its files itself: replace it by a copy of "
+                    f"{path} is a link to {path.readlink()}, and a run writes into its files: replace it by a copy of "
                     f"that file if you made it, or else ask who made {run_dir}"
                 )
 
