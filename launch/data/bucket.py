@@ -37,6 +37,13 @@ class FetchedBugs(NamedTuple):
     """A sentence for each object that is no bug: where it is, and what is wrong with it."""
 
 
+class _Damaged(NamedTuple):
+    """An object that is no bug."""
+
+    what: str
+    """A sentence: where it is, and what is wrong with it."""
+
+
 def parse_numbers(entries: Sequence[str]) -> list[int]:
     """Return the numbers that ``7`` and ``1-100`` name, sorted, each once.  Raises UserError."""
     numbers = set[int]()
@@ -68,7 +75,7 @@ async def fetch_bugs(
                 tasks = [group.create_task(_fetch(session, url, number)) for number in batch]
             rows = [task.result() for task in tasks]
             missing += [number for number, row in zip(batch, rows, strict=True) if row is None]
-            damaged += [row for row in rows if isinstance(row, str)]
+            damaged += [row.what for row in rows if isinstance(row, _Damaged)]
             lines = [orjson.dumps(row) + b"\n" for row in rows if isinstance(row, dict)]
             if damaged and not (lines or written or had):
                 raise UserError(f"{damaged[0]}: is this the URL of a bucket of SWE-SYNTH's bugs?")
@@ -78,8 +85,8 @@ async def fetch_bugs(
     return FetchedBugs(written, len(numbers) - len(wanted), tuple(missing), tuple(damaged))
 
 
-async def _fetch(session: aiohttp.ClientSession, url: str, number: int) -> dict[str, object] | str | None:
-    """Return a bug's row with its number; a text that says what else is there; None for nothing.  Raises UserError."""
+async def _fetch(session: aiohttp.ClientSession, url: str, number: int) -> dict[str, object] | _Damaged | None:
+    """Return a bug's row with its number, or what else is there; None for nothing.  Raises UserError."""
     where, why = f"{url.rstrip('/')}/task_{number:011d}.json", ""
     for left in range(_TRIES, 0, -1):
         try:
@@ -98,13 +105,13 @@ async def _fetch(session: aiohttp.ClientSession, url: str, number: int) -> dict[
     raise UserError(f"{where} cannot be fetched ({why}): see the URL; the same command goes on where this one stopped")
 
 
-def _row(data: bytes, number: int, where: str) -> dict[str, object] | str:
+def _row(data: bytes, number: int, where: str) -> dict[str, object] | _Damaged:
     try:
         bug: object = orjson.loads(data)
     except orjson.JSONDecodeError as error:
-        return f"{where} is not JSON ({error})"
+        return _Damaged(f"{where} is not JSON ({error})")
     if not _is_bug(bug):
-        return f"{where} is no bug, which has 'source', 'original' and 'bug'"
+        return _Damaged(f"{where} is no bug, which has 'source', 'original' and 'bug'")
     return {"task_id": number} | bug | {"task_id": number}
 
 
