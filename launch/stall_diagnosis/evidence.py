@@ -15,8 +15,9 @@ from actors.runtime.remote import Remote, short_actor_name
 from actors.runtime.remote_errors import RemoteError
 from actors.runtime.task_inspection import describe_remote_call
 from launch.processes.process_reaper import find_run_processes
+from launch.stall_diagnosis.foreign_stacks import read_foreign_stacks
 from launch.stall_diagnosis.wait_chain import DRIVER, ProcessState, StallEvidence
-from protocol.processes.stack_dumps import PROCESS_ENDED, request_stack_dumps
+from protocol.processes.stack_dumps import PROCESS_ENDED, read_dumping_pid, request_stack_dumps
 from protocol.processes.task_stacks import TaskStack, collect_task_stacks
 
 PATIENCE_S = 5.0
@@ -34,8 +35,12 @@ async def gather_evidence(actors: Sequence[Remote[Any]], stacks: Sequence[Path],
     before = {path: _size(path) for path in stacks}
     failures = await request_stack_dumps(stacks, wake=False)
     missing = {name: why for name, why in failures.items() if why != PROCESS_ENDED}
-    dumps = {path.stem: _text(path, offset) for path, offset in before.items()}
-    return StallEvidence(tasks, silent, found, {name: text for name, text in dumps.items() if text} | missing)
+    dumps = {path: text for path, offset in before.items() if (text := _text(path, offset))}
+    answered = {read_dumping_pid(path) for path in dumps}
+    commands = {process.pid: process.command for process in found if process.pid not in answered}
+    foreign = await asyncio.to_thread(read_foreign_stacks, commands)
+    others = {f"process {pid} ({commands[pid]})": text for pid, text in foreign.items()}
+    return StallEvidence(tasks, silent, found, {path.stem: text for path, text in dumps.items()} | missing | others)
 
 
 async def _ask(actor: Remote[Any], tasks: dict[str, Sequence[TaskStack]], silent: dict[str, str]) -> None:

@@ -77,6 +77,12 @@ async def request_stack_dumps(paths: Sequence[Path], *, wake: bool = True) -> di
     return found
 
 
+def read_dumping_pid(path: Path) -> int | None:
+    """Return the process that writes its stacks to ``path``; None if it is of another machine or unknown."""
+    header = _read_header(path)
+    return header.pid if header is not None and header.namespace == _process_namespace() else None
+
+
 async def _until_written(before: Mapping[Path, int]) -> None:
     """Wait until every file has grown and none grows any more."""
     former: list[int] = []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Generator, Sequence
@@ -154,13 +153,22 @@ class FakeActor:
         return self._tasks or ()
 
 
+STOPS = """
+import os, signal
+
+def in_the_middle():
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+in_the_middle()
+"""
+
+
 @contextmanager
 def stopped_child(token: str) -> Generator[subprocess.Popen[bytes]]:
     """A process of the run with ``token``, which is stopped."""
-    command = [sys.executable, "-c", "import signal; signal.pause()"]
+    command = [sys.executable, "-c", STOPS]
     with subprocess.Popen(command, env=os.environ | {RUN_TOKEN_VARIABLE: token}) as child:
         try:
-            child.send_signal(signal.SIGSTOP)
             os.waitpid(child.pid, os.WUNTRACED)
             yield child
         finally:
@@ -185,6 +193,8 @@ async def test_every_process_is_asked_and_silent_ones_are_named(
     assert [(each.pid, each.state) for each in found.stopped] == [(child.pid, "T")]
     assert "in ask_stacks" in found.stacks["driver"] or "_send" in found.stacks["driver"]
     assert "has not registered" in found.stacks["none"]
+    (stacks,) = (text for name, text in found.stacks.items() if name.startswith(f"process {child.pid} "))
+    assert "in_the_middle" in stacks, "a process that can write no stacks of its own"
 
 
 def test_the_stall_report_has_the_summary_line_and_every_stack(tmp_path: Path) -> None:
