@@ -17,6 +17,8 @@ from protocol.stream.messages import (
 )
 
 _FORGET_PEER_S = 600.0
+_LOOK_S = 60.0
+"""Seconds between two searches for peers to forget: one at each of many hellos would hold up the buffer."""
 
 
 @dataclass(slots=True, eq=False)
@@ -49,6 +51,7 @@ class StreamInbox:
         self._all_windows = all_windows_bytes
         self.peers: dict[bytes, SenderEpoch] = {}
         """Senders by ZeroMQ connection identity."""
+        self._look_at = 0.0
 
     def grant_credit(self, peer: SenderEpoch) -> int:
         """Return the offset up to which the sender may send in this epoch: a window beyond the answered bytes.  Windows
@@ -68,7 +71,9 @@ class StreamInbox:
             return StreamRefusal(
                 RefusalReason.FOREIGN_RUN, f"it belongs to run {hello.run_id!r}, this buffer to {self.run_id!r}"
             )
-        self.peers = {key: peer for key, peer in self.peers.items() if now - peer.last_heard < _FORGET_PEER_S}
+        if now >= self._look_at:
+            self.peers = {key: peer for key, peer in self.peers.items() if now - peer.last_heard < _FORGET_PEER_S}
+            self._look_at = now + _LOOK_S
         peer = self.peers.get(identity)
         if peer is None or hello.epoch > peer.epoch:
             peer = self.peers[identity] = SenderEpoch(hello.sender, hello.epoch, now)

@@ -29,7 +29,7 @@ from hypothesis.stateful import (
 from protocol import codec
 from protocol.journal import AppendOutcome
 from protocol.stream import DEFAULT_BATCH_BYTES, MessageRefusedError
-from protocol.stream.inbox import StreamInbox
+from protocol.stream.inbox import SenderEpoch, StreamInbox
 from protocol.stream.message_handler import StreamMessageHandler
 from protocol.stream.messages import (
     STREAM_PROTOCOL_VERSION,
@@ -488,3 +488,23 @@ def test_nothing_is_lost_stored_twice_or_left_waiting() -> None:
     assert {(Mishap.DROPPED, "StreamData"), (Mishap.DROPPED, "StreamAck")} <= Stream.seen.keys(), (
         "the network was too kind"
     )
+
+
+def test_a_hello_does_not_look_at_all_other_senders() -> None:
+    """Otherwise ten thousand connections of one peer stop the buffer for half a minute."""
+    inbox, looks = StreamInbox(RUN, WINDOW, LARGEST, 4 * WINDOW), list[float]()
+
+    class WatchedPeer(SenderEpoch):
+        """Notes when its silence is looked at."""
+
+        def __getattribute__(self, name: str) -> object:
+            if name == "last_heard":
+                looks.append(0.0)
+            return super().__getattribute__(name)
+
+    inbox.peers = {bytes([number]): WatchedPeer("a", 1, 0.0) for number in range(100)}
+    for number in range(100):
+        inbox.handle_hello(b"other" + bytes([number]), StreamHello(STREAM_PROTOCOL_VERSION, RUN, "b", 1), 1.0)
+    assert len(looks) <= 100
+    inbox.handle_hello(b"last", StreamHello(STREAM_PROTOCOL_VERSION, RUN, "c", 1), HOURS_S)
+    assert [peer.sender for peer in inbox.peers.values()] == ["c"]
