@@ -14,8 +14,9 @@ from sandbox.pool.disk_bound import DISK_BOUND_DESCRIPTIONS, DiskBound, probe_en
 
 
 def read_disk_bound(host: SandboxHost, info: Json) -> DiskBound | None:
-    """Return what holds the limit; None where it cannot be found.  ``info``: the engine's answer to ``GET /info``.
+    """Return what holds the limit; None where the engine does not let it be tried.
 
+    ``info``: the engine's answer to ``GET /info``.
     Where root sees the layers of overlay2, it is at least the watch; elsewhere containers are created to try it.
     """
     local = DockerAddress.parse(host.docker_url).socket and os.geteuid() == 0
@@ -28,7 +29,10 @@ def read_disk_bound(host: SandboxHost, info: Json) -> DiskBound | None:
 
 
 def check_disk_limit(url: str, bound: DiskBound | None) -> list[Finding]:
-    """Return a warning where nothing holds the limit."""
+    """Return a warning where nothing is known to hold the limit."""
+    if bound is None:
+        why = f"the engine at {url} made no container on which the disk limit of sandboxes could be tried"
+        return [warning(CheckName.DISK, why, "see why in the engine's log, and then what `longshore host status` says")]
     if bound is not DiskBound.FILE_SIZE:
         return []
     effect, fix = DISK_BOUND_DESCRIPTIONS[bound].split(": ")

@@ -75,7 +75,7 @@ class DockerEngineFacts:
     components: Sequence[Json] = ()
     """The engine's parts with their versions."""
     disk_bound: DiskBound | None = None
-    """The means by which the engine holds a sandbox's disk limit; None if that is not known."""
+    """The means by which the engine holds a sandbox's disk limit; None if that could not be tried."""
     limits: Mapping[str, bool] = field(default_factory=dict[str, bool])
     """Resource → whether the engine can limit it."""
     cgroup: str = ""
@@ -208,7 +208,7 @@ def check_docker_engine(facts: DockerEngineFacts, requirements: HostRequirements
     return [
         *_docker(facts, requirements),
         *_holes(facts),
-        *check_disk_limit(facts.url, facts.disk_bound),
+        *(check_disk_limit(facts.url, facts.disk_bound) if facts.has_base_image and facts.has_toolchain else ()),
         *check_network_filter(facts.url, requirements.network, has_bridge=facts.has_bridge),
         *_harness_access(facts, requirements),
         *_cgroup(facts),

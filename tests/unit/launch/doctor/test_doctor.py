@@ -50,6 +50,7 @@ ENGINE = DockerEngineFacts(
     has_toolchain=True,
     version="20.10",
     api=(1, 41),
+    disk_bound=DiskBound.WATCH,
     limits=LIMITS,
 )
 FOLDER = FolderFacts(Path("/runs"), 1 << 40, 1 << 30, 1 << 31, "ext4", writable=True)
@@ -145,6 +146,7 @@ W, F = FindingLevel.WARNING, FindingLevel.FAILED
             "run `up`",
         ),
         (replace(ENGINE, disk_bound=DiskBound.FILE_SIZE), REQUIREMENTS, W, "disk", "NOT ENFORCED", "pquota"),
+        (replace(ENGINE, disk_bound=None), REQUIREMENTS, W, "disk", "made no container", "the engine's log"),
         *(
             (
                 replace(ENGINE, has_bridge=True),
