@@ -191,7 +191,10 @@ def _service(where: str, service: TaskService) -> dict[str, object]:
     return _build(f"{where}.build", service.build) | {
         f"{where}.name": _HOST_NAME.fullmatch(service.name),
         f"{where}.image": not service.image or is_reference(service.image),
+        f"{where}.entrypoint": _are_words(service.entrypoint or ()),
         f"{where}.command": _are_words(service.command),
+        f"{where}.user": _is_text(service.user, 100),
+        f"{where}.workdir": not service.workdir or _absolute(service.workdir),
         f"{where}.env": _is_env(service.env),
         f"{where}.healthcheck": _is_text(service.healthcheck),
         f"{where}.shm_mb": 0 < service.shm_mb <= MAX_MEMORY_MB,

@@ -183,6 +183,8 @@ def _request(
         "Entrypoint": ["/.sbx/busybox", "timeout", "-s", "KILL", str(round(settings.max_lifetime_s))],
         "Cmd": list(command),
         "Env": [f"{key}={value}" for key, value in service.env.items()],
+        "User": service.user,
+        "WorkingDir": service.workdir,
         "Hostname": service.name,
         "Labels": {**settings.labels, NETWORK_LABEL: network, SERVICE_LABEL: service.name},
         "Healthcheck": check,
@@ -213,13 +215,17 @@ def _request(
 
 
 async def _command_of(engine: DockerEngine, service: TaskService, image: str) -> Sequence[str]:
-    """Return the image's entry point with the service's command, or with the image's where the service has none."""
+    """Return the entrypoint and the command: the service's, or the image's where the service has none.
+
+    As in Docker, an entrypoint of the service's own takes the place of the image's command too.
+    """
 
     async def call() -> Mapping[str, Any]:
         return (await engine.docker.images.inspect(image))["Config"]
 
     config = await call_with_retries(f"inspect the image {image}", call, BUSY_STATUSES)
-    command = (*(config.get("Entrypoint") or ()), *(service.command or config.get("Cmd") or ()))
+    entrypoint = (config.get("Entrypoint") or ()) if service.entrypoint is None else service.entrypoint
+    command = (*entrypoint, *(service.command or (() if service.entrypoint else config.get("Cmd")) or ()))
     if not command:
         raise TaskFault(f"service {service.name}: neither the task nor {image} names a command")
     return command

@@ -193,7 +193,8 @@ def _broken_rules(task: Task) -> Iterator[tuple[str, str]]:
             yield f"env: {name!r} is not a variable", "a name has no = and neither it nor its value has a NUL byte"
     if task.tests_environment is not None and not task.steps and task.grading is not GradingLevel.ARTIFACTS:
         yield f"tests_environment at grading {task.grading}", "only at artifacts do tests have a container of their own"
-    if any("\0" in word for word in (*(task.entrypoint or ()), *task.command)):
+    started = (word for each in (task, *task.services) for word in (*(each.entrypoint or ()), *each.command))
+    if any("\0" in word for word in started):
         yield "entrypoint or command has a NUL byte", "no process can have it as an argument"
     for service in task.services:
         if not _NAME.fullmatch(service.name):
@@ -226,7 +227,7 @@ def _broken_numbers(task: Task) -> Iterator[tuple[str, str]]:
 
 def _broken_paths(task: Task) -> Iterator[tuple[str, str]]:
     absolute = {
-        "workdir": (task.workdir or "/",),
+        "workdir": [each.workdir or "/" for each in (task, *task.services)],
         "files": [path.removesuffix("/") for path in task.files],
         "reports": task.reports,
         "artifacts": task.artifacts,

@@ -61,6 +61,7 @@ class TaskService:
     image: str = ""
     build: ImageBuild | None = None
     command: tuple[str, ...] = ()
+    """Arguments of the entrypoint; empty for the image's own, if the entrypoint is the image's too."""
     env: dict[str, str] = field(default_factory=dict[str, str])
     healthcheck: str = ""
     """Shell command that must exit with 0 before the agent starts; if empty, a running service is enough."""
@@ -71,6 +72,13 @@ class TaskService:
     tmpfs: tuple[str, ...] = ()
     """Folders in memory: absolute paths, with ``:options`` of mount or without."""
     volumes: tuple[SharedFolder, ...] = ()
+    entrypoint: tuple[str, ...] | None = None
+    """None for the image's own."""
+    user: str = ""
+    """User of its processes, as in Docker: a name or a number, with ``:group`` or without; empty for the image's own.
+    """
+    workdir: str = ""
+    """Directory in which it starts; empty for the image's own."""
 
 
 @with_config(STRICT)

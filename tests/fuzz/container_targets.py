@@ -121,6 +121,9 @@ services:
   db:
     image: postgres:16
     hostname: db
+    entrypoint: [sh, -c, 'exec "$$@"', sh]
+    user: 999
+    working_dir: /var/lib/
     environment: {POSTGRES_PASSWORD: x, ON: on, N: 1e6}
     healthcheck: {test: ["CMD", "pg_isready", "-U", "a b"], interval: 2s}
     command: postgres -c 'a=b'

@@ -149,6 +149,9 @@ def _full_task() -> Task:
             ("/run",),
         ),
         (shared,),
+        ("docker-entrypoint.sh",),
+        "999:999",
+        "/var/lib",
     )
     return Task(
         _NAME,

@@ -26,6 +26,8 @@ class ComparisonCase:
     """The target of each symbolic link, by the path of the link."""
     service: str = ""
     """Keys of the compose file's service."""
+    services: str = ""
+    """Lines of the other services of the compose file, on a network of their own with the task's."""
     differs: str = ""
     """Why the rewards differ, where they are to."""
     refused: str = ""

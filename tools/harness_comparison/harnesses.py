@@ -27,8 +27,10 @@ from tools.harness_comparison.field_coverage import LIST_FIELDS
 _MOST_S = 3600.0
 _CONCURRENCY = "8"
 """Tasks at once: most of a task's time is the ten seconds that Compose waits for its containers to stop."""
-_OFFLINE = "    build: {context: ., network: none}\n    network_mode: none\n"
+_BUILD = "    build: {context: ., network: none}\n"
+_OFFLINE = f"{_BUILD}    network_mode: none\n"
 """The engine may have no bridge, and no case needs a network."""
+_INTERNAL = "networks: {default: {internal: true}}\n"
 _TMUX_PACKAGES = ("tmux", "libevent-core-2.1-7", "libutempter0")
 
 
@@ -48,7 +50,11 @@ class Harbor:
             "task.toml": f'version = "1.0"\n{case.settings}\n',
             "instruction.md": "Do it.\n",
             "environment/Dockerfile": _dockerfile(case, base_image),
-            "environment/docker-compose.yaml": f"services:\n  main:\n{_OFFLINE}{service}",
+            "environment/docker-compose.yaml": (
+                f"services:\n  main:\n{_BUILD}{service}{case.services}{_INTERNAL}"
+                if case.services
+                else f"services:\n  main:\n{_OFFLINE}{service}"
+            ),
             "solution/solve.sh": _script(case.solve),
             "tests/test.sh": case.test,
         }

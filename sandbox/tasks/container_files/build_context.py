@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from protocol.errors import UserError
@@ -22,11 +22,13 @@ from sandbox.tasks.container_files.dockerfile import (
     parse_instructions,
 )
 from sandbox.tasks.container_files.ignored_paths import IgnoreRule, parse_ignore_rule
-from sandbox.tasks.file_tree import FileTree, is_within, read_tree
+from sandbox.tasks.file_tree import FileTree, as_tree_files, is_within, read_tree
 from sandbox.tasks.problems import TaskProblems
 from sandbox.tasks.task_containers import ImageBuild
 
 _IGNORE = ".dockerignore"
+_INLINE = ".longshore-Dockerfile"
+"""Name of a Dockerfile whose text is in the compose file; no COPY sees it."""
 _SHOWN = 100
 """Maximum characters of a rule that are shown."""
 
@@ -41,6 +43,22 @@ class BuildPlan:
     """Path relative to the context."""
     args: dict[str, str] = field(default_factory=dict[str, str])
     target: str = ""
+    inline: str = ""
+    """Text of the Dockerfile if it is no file; ``dockerfile`` is then the name under which it is sent."""
+
+    @classmethod
+    def of_inline(cls, context: str, text: str, args: dict[str, str], target: str) -> BuildPlan:
+        """Return the plan of a build whose Dockerfile is ``text``."""
+        return cls(context, _INLINE, args, target, text)
+
+    def context_in(self, tree: FileTree) -> FileTree:
+        """Return the files of the context, with the Dockerfile."""
+        inside = tree.subtree(self.context)
+        if not self.inline:
+            return inside
+        ignored = inside.files[_IGNORE].data if _IGNORE in inside.files else _IGNORE.encode()
+        added = {_IGNORE: ignored + f"\n{_INLINE}\n".encode(), self.dockerfile: self.inline.encode()}
+        return replace(inside, files=inside.files | as_tree_files(added))
 
 
 def read_build_context(
@@ -51,7 +69,7 @@ def read_build_context(
     if folder.startswith(("..", "/")):
         problems.add(f"the build context {plan.context!r} lies outside the task", "only the task's own files are sent")
         return None
-    inside = tree.subtree(folder)
+    inside = plan.context_in(tree)
     if name not in inside.files:
         problems.add(
             f"{posixpath.normpath(posixpath.join(folder, name))} is missing", "the image cannot be built without it"

@@ -1,14 +1,15 @@
 """The part of Compose that tasks may use, as a schema. Anything else is a problem of that task, named by its key.
 
 The agent's service (``client`` in Terminal-Bench, ``main`` in Harbor):
-    ``build`` (context, dockerfile, args, target, network), ``image``, ``environment``, ``env_file``, ``working_dir``,
-    ``user``, ``hostname``, ``mem_limit``, ``cpus``, ``pids_limit``, ``deploy.resources.limits``, ``shm_size``,
-    ``tmpfs``; ``cap_add`` of what every sandbox has; ``volumes``: the task's own files and folders
+    ``build`` (context, dockerfile, dockerfile_inline, args, target, network), ``image``, ``environment``, ``env_file``,
+    ``working_dir``, ``user``, ``hostname``, ``mem_limit``, ``cpus``, ``pids_limit``, ``deploy.resources.limits``,
+    ``shm_size``, ``tmpfs``; ``cap_add`` of what every sandbox has; ``volumes``: the task's own files and folders
     (``./data:/data:ro``), named ones, and the harness's own log folders; ``entrypoint``, ``command`` and
     ``healthcheck``; ``network_mode`` ``none`` or ``bridge``.
 Every other service:
-    ``image`` or ``build``, ``command``, ``environment``, ``env_file``, ``healthcheck.test``, ``mem_limit``, ``cpus``,
-    ``deploy.resources.limits``, ``shm_size``, ``tmpfs``; ``volumes`` as above.
+    ``image`` or ``build``, ``entrypoint``, ``command``, ``user``, ``working_dir``, ``environment``, ``env_file``,
+    ``healthcheck.test``, ``mem_limit``, ``cpus``, ``deploy.resources.limits``, ``shm_size``, ``tmpfs``; ``volumes`` as
+    above.
 A named volume, or a folder of the task's own that one of them can write to, is shared by the services that have it.
 Accepted without effect, because longshore manages a container's life itself: ``container_name``, ``depends_on`` (every
 service starts, and those with a health check are waited for, before the agent does), ``expose``, ``init``, ``tty``,
@@ -25,10 +26,11 @@ Source: the Compose specification.
 
 from __future__ import annotations
 
+import posixpath
 import re
 from typing import Annotated, Any, Literal, cast
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 _MOST_SERVICES, _MOST_VOLUMES = 100, 100
 """Of a file and of a service; a task has far fewer services yet."""
@@ -69,10 +71,10 @@ def _seconds(value: object) -> object:
 
 
 def absolute_path(value: str) -> str:
-    """Raises ValueError for a path that is not absolute; an empty one names none."""
+    """Return the path as Docker cleans it; an empty one names none.  Raises ValueError for one that is not absolute."""
     if value and not value.startswith("/"):
         raise ValueError(f"{value!r} is not an absolute path: write /{value}")
-    return value
+    return value and posixpath.normpath(f"/{value.lstrip('/')}")
 
 
 def _host_name(value: str) -> str:
@@ -95,10 +97,17 @@ class ComposeSection(BaseModel):
 
 class ComposeBuild(ComposeSection):
     context: str = "."
-    dockerfile: str = "Dockerfile"
+    dockerfile: str = ""
+    dockerfile_inline: str = ""
     args: ComposeMapping = Field(default_factory=dict)
     target: str = ""
     network: Literal["", "default", "host", "none"] = ""
+
+    @model_validator(mode="after")
+    def _check_dockerfile(self) -> ComposeBuild:
+        if self.dockerfile and self.dockerfile_inline:
+            raise ValueError("dockerfile and dockerfile_inline exclude each other: name one of them")
+        return self
 
 
 class ComposeLimits(ComposeSection):
@@ -205,7 +214,10 @@ class ComposeService(ComposeSection):
 
     image: str = ""
     build: Annotated[ComposeBuild, BeforeValidator(_short_build)] | None = None
+    entrypoint: str | list[str] | None = None
     command: str | list[str] | None = None
+    working_dir: Annotated[str, AfterValidator(absolute_path)] = ""
+    user: Annotated[str, Field(coerce_numbers_to_str=True)] = ""
     environment: ComposeMapping = Field(default_factory=dict)
     env_file: Annotated[list[ComposeEnvFile], BeforeValidator(_env_files)] = Field(default_factory=list[ComposeEnvFile])
     mem_limit: Mebibytes | None = None
@@ -240,10 +252,7 @@ class ComposeService(ComposeSection):
 
 
 class ComposeAgentService(ComposeService):
-    entrypoint: str | list[str] | None = None
     hostname: Annotated[str, AfterValidator(_host_name)] = ""
-    working_dir: Annotated[str, AfterValidator(absolute_path)] = ""
-    user: Annotated[str, Field(coerce_numbers_to_str=True)] = ""
     pids_limit: Pids | None = None
     cap_add: list[str] = Field(default_factory=list[str])
     network_mode: Literal["", "none", "bridge"] = ""

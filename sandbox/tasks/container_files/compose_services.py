@@ -81,7 +81,6 @@ def read_agent_service(
 ) -> ComposeFacts:
     """Read the service in which the agent works; ``accompanied``: there are others; ``shared``: volumes with them."""
     command = _words(given.command, f"{where}.command", problems)
-    entrypoint = None if given.entrypoint is None else _words(given.entrypoint, f"{where}.entrypoint", problems)
     shell = len(command) == 3 and command[0] in {"sh", "bash", "/bin/sh", "/bin/bash"}
     waits = (command[2] if shell else " ".join(command)) in _WAITS
     for name in given.cap_add:
@@ -107,7 +106,7 @@ def read_agent_service(
         given.hostname,
         read_host_folders(given, tree, where, problems),
         read_shared_folders(given, shared, tree),
-        None if entrypoint is None else tuple(entrypoint),
+        _entrypoint(given, where, problems),
         () if waits else tuple(command),
         _agent_health(given.healthcheck),
         given.network_mode == "none",
@@ -150,6 +149,9 @@ def read_side_service(
             given.shm_size or default.shm_mb,
             tuple(given.tmpfs),
             read_shared_folders(given, shared, folder),
+            _entrypoint(given, where, problems),
+            given.user,
+            given.working_dir,
         )
     ]
 
@@ -158,12 +160,19 @@ def _plan(given: ComposeBuild | None, where: str, problems: TaskProblems) -> Bui
     if given is None:
         return None
     args = _texts(given.args, f"{where}.build.args", problems)
-    return BuildPlan(posixpath.normpath(given.context), posixpath.normpath(given.dockerfile), args, given.target)
+    context = posixpath.normpath(given.context)
+    if given.dockerfile_inline:
+        return BuildPlan.of_inline(context, given.dockerfile_inline, args, given.target)
+    return BuildPlan(context, posixpath.normpath(given.dockerfile or "Dockerfile"), args, given.target)
 
 
 def _check_hostname(given: ComposeService, name: str, where: str, problems: TaskProblems) -> None:
     if given.hostname and given.hostname != name:
         problems.add(f"{where}.hostname: {given.hostname!r}", "a service is reached under its own name")
+
+
+def _entrypoint(given: ComposeService, where: str, problems: TaskProblems) -> tuple[str, ...] | None:
+    return None if given.entrypoint is None else tuple(_words(given.entrypoint, f"{where}.entrypoint", problems))
 
 
 def _words(command: str | list[str] | None, where: str, problems: TaskProblems) -> list[str]:

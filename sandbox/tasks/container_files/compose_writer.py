@@ -53,10 +53,10 @@ def memory_folders_section(container: Task | TaskService) -> dict[str, object]:
     return shm | ({"tmpfs": escape_variables(list(container.tmpfs))} if container.tmpfs else {})
 
 
-def command_section(task: Task) -> dict[str, object]:
-    """Return the keys of the agent's service about what it starts."""
-    entrypoint = {} if task.entrypoint is None else {"entrypoint": escape_variables(list(task.entrypoint))}
-    return entrypoint | ({"command": escape_variables(list(task.command))} if task.command else {})
+def command_section(container: Task | TaskService) -> dict[str, object]:
+    """Return the keys of a service about what it starts."""
+    entrypoint = {} if container.entrypoint is None else {"entrypoint": escape_variables(list(container.entrypoint))}
+    return entrypoint | ({"command": escape_variables(list(container.command))} if container.command else {})
 
 
 def shared_folders(container: Task | TaskService) -> list[object]:
@@ -85,8 +85,11 @@ def _service_section(service: TaskService, context: str) -> dict[str, object]:
         made["build"] = build_section(BuildPlan(context, build.dockerfile, build.args, build.target))
     else:
         made["image"] = escape_variables(service.image)
-    if service.command:
-        made["command"] = escape_variables(list(service.command))
+    made |= command_section(service)
+    if service.user:
+        made["user"] = escape_variables(service.user)
+    if service.workdir:
+        made["working_dir"] = escape_variables(service.workdir)
     if service.env:
         made["environment"] = escape_variables(service.env)
     if service.healthcheck:

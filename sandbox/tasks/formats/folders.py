@@ -168,7 +168,7 @@ def read_environment(
     if plan is None and not image:
         problems.add("there is no Dockerfile and no image is named", "the content of its sandbox is not defined")
     if plan is not None:
-        inside = tree.subtree(plan.context)
+        inside = plan.context_in(tree)
         text = problems.read_text(inside, plan.dockerfile)
         plain = (
             dockerfile.parse_plain_dockerfile(text)

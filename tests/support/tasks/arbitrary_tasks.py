@@ -45,6 +45,7 @@ metadata = st.dictionaries(
 
 
 tmpfs = st.lists(st.sampled_from(["/run", "/cache:size=64m,mode=1777"]), unique=True, max_size=2).map(tuple)
+entrypoints = st.sampled_from([None, (), ("/entry", "a b")])
 collects = st.lists(st.builds(CollectCommand, texts, limits, st.sampled_from(["", "0", "bob"])), max_size=2).map(tuple)
 healthchecks = st.builds(TaskHealthcheck, lines, limits, limits, limits, limits, st.integers(1, 9))
 
@@ -74,7 +75,7 @@ def services(draw: st.DrawFn, name: str, volumes: tuple[SharedFolder, ...]) -> T
         name,
         "" if build else draw(st.sampled_from(["postgres:16", "a/$b"])),
         build,
-        tuple(draw(st.lists(texts, max_size=3))),
+        tuple(draw(st.lists(texts.filter(lambda text: "\0" not in text), max_size=3))),
         draw(variables),
         draw(texts),
         draw(st.integers(1, 4096)),
@@ -82,6 +83,9 @@ def services(draw: st.DrawFn, name: str, volumes: tuple[SharedFolder, ...]) -> T
         draw(st.integers(1, 4096)),
         draw(tmpfs),
         volumes,
+        draw(entrypoints),
+        draw(st.sampled_from(["", "bob", "1000:50"])),
+        draw(st.sampled_from(["", "/", "/work/a b$c"])),
     )
 
 
@@ -188,7 +192,7 @@ def tasks(draw: st.DrawFn) -> Task:
         agent_user=draw(st.sampled_from(["", "root", "bob", "1000:50"])),
         tests_user=draw(st.sampled_from(["", "0", "bob"])),
         hostname=draw(st.sampled_from(["", "box"])),
-        entrypoint=draw(st.sampled_from([None, (), ("/entry", "a b")])),
+        entrypoint=draw(entrypoints),
         command=draw(st.sampled_from([(), ("python3", "-m", "http.server")])),
         container_user=draw(st.sampled_from(["", "bob"])),
         healthcheck=draw(st.none() | healthchecks),

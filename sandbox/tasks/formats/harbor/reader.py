@@ -153,7 +153,7 @@ def _read_environment(
 
 def _unseen(folder: FileTree, plan: BuildPlan | None) -> tuple[str, ...]:
     """Return the compose file, unless the Dockerfile copies it: it would make equal contexts differ."""
-    file = folder.files.get(plan.dockerfile) if plan else None
+    file = plan.context_in(folder).files.get(plan.dockerfile) if plan else None
     sources = copied_sources(parse_instructions(file.data.decode(errors="replace"))) if file else ()
     return () if any(each == "." or copies_path(each, COMPOSE_FILE) for each in sources) else (COMPOSE_FILE,)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import itertools
+import json
 import os
 import socket
 from collections.abc import AsyncGenerator, Awaitable
@@ -157,6 +158,34 @@ async def test_what_a_service_and_the_agent_write_to_a_shared_volume_they_and_th
         assert graded.all_passed, graded.log
 
 
+SAYS = "echo $(id -u):$(id -g) $PWD $* > /tmp/hostname; exec /.sbx/busybox httpd -f -p 8000 -h /tmp"
+OWN_ENTRYPOINT = ("/.sbx/busybox", "sh", "-c", SAYS, "-", "own")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, "65534:65534 /srv image given"),
+        ({"command": ("a", "b")}, "65534:65534 /srv image a b"),
+        ({"entrypoint": OWN_ENTRYPOINT}, "65534:65534 /srv own"),
+        ({"entrypoint": OWN_ENTRYPOINT, "command": ("a",)}, "65534:65534 /srv own a"),
+        ({"entrypoint": (), "command": OWN_ENTRYPOINT}, "65534:65534 /srv own"),
+        ({"user": "0", "workdir": "/srv/deep"}, "0:0 /srv/deep image given"),
+        ({"user": "1000:50"}, "1000:50 /srv image given"),
+    ],
+    ids=["image", "command", "entrypoint", "both", "no entrypoint", "root", "user"],
+)
+async def test_a_service_starts_as_its_image_says_where_the_task_says_nothing_else(
+    pool: SandboxPool, given: dict[str, Any], said: str
+):
+    entrypoint = json.dumps([*OWN_ENTRYPOINT[:-1], "image"])
+    lines = ("USER 65534:65534", "WORKDIR /srv", f"ENTRYPOINT {entrypoint}", 'CMD ["given"]')
+    build = ImageBuild({"Dockerfile": "\n".join((f"FROM {pool.host.base_image}", *lines)).encode()})
+    web = dataclasses.replace(WEB, command=(), build=build, healthcheck="/.sbx/busybox nc -z 127.0.0.1 8000")
+    async with pool.acquire(dataclasses.replace(TASK, services=(dataclasses.replace(web, **given),))) as session:
+        assert (await session.run(ASK_WEB, S)).output.strip() == said
+
+
 async def test_everything_of_a_session_carries_the_label_by_which_leaks_are_found(
     pool: SandboxPool, engine: DockerEngine, before: DockerInventory
 ):
@@ -202,13 +231,17 @@ async def test_a_task_without_services_or_network_creates_no_network_and_no_prox
     [
         ({"services": (WEB, DEAD)},
          TaskFault),
+        ({"services": (dataclasses.replace(WEB, user="nobody-known"),)}, TaskFault),
+        ({"services": (dataclasses.replace(WEB, user="0:nobody-known"),)}, TaskFault),
+        ({"services": (dataclasses.replace(WEB, workdir="/etc/passwd/no"),)}, TaskFault),
         ({"services": (dataclasses.replace(WEB, image="127.0.0.1:9/absent:0"),)}, SandboxStartError),
         ({"services": tuple(dataclasses.replace(WEB, name=f"s{n}") for n in range(MAX_SERVICES + 1))}, UserError),
         ({"image": "127.0.0.1:9/absent:0"}, SandboxStartError),
         ({"setup": "exit 3", "network": TaskNetwork(agent=PROXY)}, TaskFault),
         ({"workdir": "/proc/1/no"}, None),
     ],
-    ids=["service ends", "no image", "too many", "no image of its own", "setup", "odd folder"],
+    ids=["service ends", "its user", "its group", "its folder", "no image", "too many", "no image of its own",
+         "setup", "odd folder"],
 )  # fmt: skip
 async def test_a_session_that_cannot_be_opened_leaves_nothing_behind(
     pool: SandboxPool, before: DockerInventory, change: dict[str, Any], error: type[Exception] | None

@@ -33,6 +33,7 @@ SERVICES = {
     "two merge keys": "<<: [*base, *other]\nimage: own",
     "a short build": "build: ./folder",
     "a long build": "build: {context: ./folder/., dockerfile: docker/File, target: last, args: {A: 1, B: b}}",
+    "a build without a file": 'build: {dockerfile_inline: "FROM $KNOWN\\nRUN echo $$A", args: {A: 1}}',
     "arguments as a list": "build: {context: ., args: [A=1, B=$KNOWN, C=]}",
     "a build with a name": "build: .\nimage: name",
     "sizes": "image: i\nmem_limit: 1536m\nshm_size: 64mb",
@@ -70,7 +71,8 @@ services:
   main:
 {main}
   plain: {{image: side, environment: {{A: $KNOWN}}, command: run $KNOWN "a b" 'c $KNOWN' d\\ e}}
-  listed: {{image: side, command: [run, "$KNOWN a", ""], tmpfs: /a}}
+  listed: {{image: side, command: [run, "$KNOWN a", ""], tmpfs: /a, entrypoint: [], user: '1000', working_dir: /a}}
+  entered: {{image: side, entrypoint: run $KNOWN "a b", command: c, user: a:b}}
   folded:
     image: side
     command: >-
@@ -94,7 +96,7 @@ def indented(text: str) -> str:
     return "\n".join(f"    {line[given:]}" for line in lines)
 
 
-SIDE_KEYS = ("image", "env", "tmpfs", "command")
+SIDE_KEYS = ("image", "env", "tmpfs", "entrypoint", "command", "user", "workdir")
 FILES = {name: FILE.format(main=indented(text)) for name, text in SERVICES.items()}
 
 
@@ -118,9 +120,14 @@ def read_theirs(program: Path, file: Path) -> dict[str, dict[str, object]]:
     assert done.returncode == 0, done.stderr.decode()
     services = orjson.loads(done.stdout.replace(b"$$", b"$"))["services"]
     return {
-        name: meaning(service) | ({} if name == "main" else {"command": tuple(service["command"])})
+        name: meaning(service) | ({} if name == "main" else what_it_starts(service))
         for name, service in services.items()
     }
+
+
+def what_it_starts(service: dict[str, Any]) -> dict[str, object]:
+    entrypoint = service["entrypoint"]
+    return {"entrypoint": None if entrypoint is None else tuple(entrypoint), "command": tuple(service["command"])}
 
 
 def meaning(service: dict[str, Any]) -> dict[str, object]:
@@ -146,7 +153,11 @@ def meaning(service: dict[str, Any]) -> dict[str, object]:
 
 def plan(build: dict[str, Any]) -> BuildPlan:
     path = posixpath.normpath(build["context"])
-    return BuildPlan(path, build["dockerfile"], build.get("args") or {}, build.get("target", ""))
+    args: dict[str, str] = build.get("args") or {}
+    target = build.get("target", "")
+    if inline := build.get("dockerfile_inline"):
+        return BuildPlan.of_inline(path, inline, args, target)
+    return BuildPlan(path, build["dockerfile"], args, target)
 
 
 @pytest.mark.parametrize("name", FILES)

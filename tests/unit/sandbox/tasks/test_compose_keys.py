@@ -1,0 +1,123 @@
+"""If these fail, what a compose file says of a service is dropped in silence, or lost when the task is rewritten."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sandbox.tasks.formats.folders import load_task_folder, write_task_folder
+from sandbox.tasks.formats.harbor.directory import HARBOR
+from sandbox.tasks.loaded_task import LoadedTask
+from sandbox.tasks.task import Task
+
+FILES = {
+    "task.toml": "",
+    "instruction.md": "Do it.",
+    "environment/Dockerfile": "FROM debian\nRUN true\n",
+    "tests/test.sh": "echo 1 > /logs/verifier/reward.txt",
+}
+
+
+def load(parent: Path, compose: str, **more: str) -> LoadedTask:
+    files = FILES | {"environment/docker-compose.yaml": f"services:\n{compose}"} | more
+    for path, text in files.items():
+        (parent / "a" / path).parent.mkdir(parents=True, exist_ok=True)
+        (parent / "a" / path).write_text(text)
+    return load_task_folder(HARBOR, parent / "a")
+
+
+def read(parent: Path, compose: str, **more: str) -> Task:
+    """Return a task that has no remark, and that its own format can hold without a file of ours."""
+    loaded = load(parent, compose, **more)
+    task = loaded.require_task()
+    assert loaded.remarks == ()
+    written = write_task_folder(HARBOR, task, parent / "again")
+    again = load_task_folder(HARBOR, written).require_task()
+    assert (again.services, again.build) == (task.services, task.build)
+    own = (written / "longshore.yaml").read_text() if (written / "longshore.yaml").exists() else ""
+    assert not {"services", "build"} & {line.partition(":")[0] for line in own.splitlines()}
+    return task
+
+
+@pytest.mark.parametrize(
+    ("lines", "entrypoint", "command"),
+    [
+        ("", None, ()),
+        ("command: serve 'a b'", None, ("serve", "a b")),
+        ("entrypoint: /entry 'a b'", ("/entry", "a b"), ()),
+        ('entrypoint: ["$$A"], command: [b]', ("$A",), ("b",)),
+        ("entrypoint: []", (), ()),
+        ("entrypoint: null", None, ()),
+    ],
+)
+def test_a_service_starts_what_it_names(
+    tmp_path: Path, lines: str, entrypoint: tuple[str, ...] | None, command: tuple[str, ...]
+) -> None:
+    (db,) = read(tmp_path, f"  db: {{image: 'postgres:16', {lines}}}\n").services
+    assert (db.entrypoint, db.command) == (entrypoint, command)
+
+
+def test_a_service_has_the_user_and_the_folder_that_it_names(tmp_path: Path) -> None:
+    (db,) = read(tmp_path, "  db: {image: 'postgres:16', user: 1000:50, working_dir: /srv//a/}\n").services
+    assert (db.user, db.workdir) == ("1000:50", "/srv/a")
+    (number,) = read(tmp_path / "b", "  db: {image: 'postgres:16', user: 999}\n").services
+    assert number.user == "999"
+
+
+@pytest.mark.parametrize(
+    ("lines", "what"),
+    [
+        ("working_dir: srv", "'srv' is not an absolute path: write /srv"),
+        ('entrypoint: "serve \'a"', "db.entrypoint"),
+        ("entrypoint: {a: b}", "entrypoint"),
+        ("user: [a]", "user"),
+        ('command: ["a\\0"]', "entrypoint or command has a NUL byte"),
+    ],
+)
+def test_a_wrong_value_of_a_service_is_named(tmp_path: Path, lines: str, what: str) -> None:
+    assert what in "\n".join(map(str, load(tmp_path, f"  db: {{image: 'postgres:16', {lines}}}\n").problems))
+
+
+def test_a_services_folder_in_longshores_own_file_is_absolute(tmp_path: Path) -> None:
+    """Docker would refuse the container, which would count as a failure of the machine."""
+    own = {"longshore.yaml": "services: [{name: db, image: 'postgres:16', workdir: srv}]\n"}
+    assert "workdir: 'srv'" in str(load(tmp_path, "  main: {}\n", **own).problems)
+
+
+@pytest.mark.parametrize(
+    ("given", "ignored"),
+    [
+        ({}, ".dockerignore\n.longshore-Dockerfile\n"),
+        ({"environment/.dockerignore": "*.md\n!**"}, "*.md\n!**\n.longshore-Dockerfile\n"),
+    ],
+)
+def test_a_dockerfile_may_be_a_text_in_the_compose_file(tmp_path: Path, given: dict[str, str], ignored: str) -> None:
+    """As in Compose, what it copies does not contain it."""
+    lines = "FROM debian\\nWORKDIR /srv\\nCOPY . /srv\\nRUN echo $$HOME ${A:-b}\\n"
+    task = read(tmp_path, f'  main: {{build: {{dockerfile_inline: "{lines}", args: {{V: 1}}}}}}\n', **given)
+    assert task.build is not None
+    assert task.build.files[task.build.dockerfile] == b"FROM debian\nWORKDIR /srv\nCOPY . /srv\nRUN echo $HOME b\n"
+    assert task.build.files[".dockerignore"].decode() == ignored
+    assert (task.build.args, task.workdir) == ({"V": "1"}, "/srv")
+    assert "docker-compose.yaml" in task.build.files, "all of the folder is copied"
+
+
+def test_a_services_dockerfile_may_be_a_text_too(tmp_path: Path) -> None:
+    build = '{context: ./db, dockerfile_inline: "FROM postgres:16\\nCOPY x /\\n"}'
+    (db,) = read(tmp_path, f"  db: {{build: {build}}}\n", **{"environment/db/x": "1"}).services
+    assert db.build is not None
+    assert (db.build.files[db.build.dockerfile], db.build.files["x"]) == (b"FROM postgres:16\nCOPY x /\n", b"1")
+
+
+@pytest.mark.parametrize(
+    ("build", "what"),
+    [
+        ("{dockerfile: A, dockerfile_inline: FROM a}", "dockerfile and dockerfile_inline exclude each other"),
+        ("{dockerfile_inline: RUN true}", "names no image"),
+        ('{dockerfile_inline: "FROM a\\nCOPY absent /"}', "copies 'absent', which is not in its context"),
+        ("{dockerfile_inline: [a]}", "build.dockerfile_inline"),
+    ],
+)
+def test_a_wrong_dockerfile_in_the_compose_file_is_named(tmp_path: Path, build: str, what: str) -> None:
+    assert what in "\n".join(map(str, load(tmp_path, f"  main: {{build: {build}}}\n").problems))
