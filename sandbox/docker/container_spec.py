@@ -12,6 +12,7 @@ from protocol.errors import UserError
 from sandbox.capabilities import BASE_CAPABILITIES
 from sandbox.default_limits import CPUS, MEMORY_MB, PIDS, SHM_MB
 from sandbox.docker.retry import Json
+from sandbox.process_limits import ProcessLimit
 
 HOSTNAME = "sandbox"
 """Host name of a container that has no other."""
@@ -54,8 +55,8 @@ class ContainerLimits:
             raise UserError(f"a sandbox limit must be positive and finite (Docker takes 0 for no limit): {self}")
 
 
-def ulimits(limits: ContainerLimits) -> list[Json]:
-    """Build Docker's ``Ulimits``, which apply to each process."""
+def ulimits(limits: ContainerLimits, own: Sequence[ProcessLimit] = ()) -> list[Json]:
+    """Build Docker's ``Ulimits``, which apply to each process; those of a task's ``own`` come first."""
     hard_limits = {
         "fsize": limits.file_bytes,
         "core": 0,
@@ -63,7 +64,9 @@ def ulimits(limits: ContainerLimits) -> list[Json]:
         "nproc": _MAX_PROCESSES,
         "sigpending": _MAX_PENDING_SIGNALS,
     }
-    return [{"Name": name, "Soft": limit, "Hard": limit} for name, limit in hard_limits.items()]
+    chosen = {name: (limit, limit) for name, limit in hard_limits.items()}
+    chosen |= {each.name: (each.soft, each.hard) for each in own}
+    return [{"Name": name, "Soft": soft, "Hard": hard} for name, (soft, hard) in chosen.items()]
 
 
 def storage_options(limits: ContainerLimits) -> Json:
@@ -129,6 +132,8 @@ class ContainerSpec:
     reads from such an image (:mod:`sandbox.docker.files.user_files`)."""
     tmpfs: tuple[str, ...] = ()
     """Folders in memory: absolute paths, with ``:options`` of mount or without."""
+    ulimits: tuple[ProcessLimit, ...] = ()
+    """Limits of each process that differ from a sandbox's own."""
     read_only: tuple[str, ...] = ()
     """Folders in which nothing can be changed (:mod:`sandbox.docker.files.read_only_folders`)."""
     volumes: tuple[VolumeMount, ...] = ()
@@ -180,7 +185,7 @@ class ContainerSpec:
                 "ShmSize": limits.shm_bytes,
                 "Tmpfs": tmpfs_options(self.tmpfs),
                 "NanoCpus": int(limits.cpus * 1e9),
-                "Ulimits": ulimits(limits),
+                "Ulimits": ulimits(limits, self.ulimits),
                 "Mounts": [
                     *(mount_read_only(source, target) for target, source in self._mounted.items()),
                     *(volume.as_mount() for volume in self.volumes),

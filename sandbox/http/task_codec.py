@@ -19,6 +19,7 @@ from protocol.errors import UserError
 from protocol.trajectory import MAX_REWARD
 from sandbox.docker.network.private_networks import MAX_SERVICES
 from sandbox.images.image_names import is_reference
+from sandbox.process_limits import find_limit_problems
 from sandbox.tasks.allowed_hosts import split_authority
 from sandbox.tasks.file_tree import entry_problem
 from sandbox.tasks.task import Task, TaskStep
@@ -102,6 +103,7 @@ def check_task_bounds(task: Task) -> Task:
         "memory_mb": 0 < task.memory_mb <= MAX_MEMORY_MB,
         "shm_mb": 0 < task.shm_mb <= MAX_MEMORY_MB,
         "tmpfs": len(task.tmpfs) <= MAX_NAMES and all(map(_absolute, task.tmpfs)),
+        "ulimits": not any(find_limit_problems(task.ulimits)),
         "read_only": len(task.read_only) <= MAX_NAMES and all(map(_absolute, task.read_only)),
         "volumes": _are_shared(task.volumes),
         "storage_mb": 0 < task.storage_mb <= MAX_STORAGE_MB,
@@ -199,6 +201,7 @@ def _service(where: str, service: TaskService) -> dict[str, object]:
         f"{where}.healthcheck": _is_text(service.healthcheck),
         f"{where}.shm_mb": 0 < service.shm_mb <= MAX_MEMORY_MB,
         f"{where}.tmpfs": len(service.tmpfs) <= MAX_NAMES and all(map(_absolute, service.tmpfs)),
+        f"{where}.ulimits": not any(find_limit_problems(service.ulimits)),
         f"{where}.volumes": _are_shared(service.volumes),
         f"{where}.memory_mb": 0 < service.memory_mb <= MAX_MEMORY_MB,
         f"{where}.cpus": 0 < service.cpus <= MAX_CPUS,

@@ -199,7 +199,7 @@ def _request(
             "CapAdd": list(BASE_CAPABILITIES),
             "SecurityOpt": ["no-new-privileges"],
             "PidsLimit": SERVICE_LIMITS.pids,
-            "Ulimits": ulimits(SERVICE_LIMITS),
+            "Ulimits": ulimits(SERVICE_LIMITS, service.ulimits),
             "StorageOpt": storage_options(SERVICE_LIMITS) if settings.disk_quota else {},
             "Memory": memory,
             "MemorySwap": memory,

@@ -73,6 +73,7 @@ class ContainerTemplate:
             network.volumes,
             programs.folder,
             task.hostname or HOSTNAME,
+            task.ulimits,
         )
 
     def container_spec(self, kind: ContainerKind, lifetime_s: float) -> ContainerSpec:
@@ -94,6 +95,7 @@ class ContainerTemplate:
             read_only=kind.read_only,
             volumes=kind.volumes,
             hostname=kind.hostname,
+            ulimits=kind.ulimits,
             agent_programs=self._host.home / kind.agent_programs if kind.agent_programs else None,
         )
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from sandbox.capabilities import BASE_CAPABILITIES
 from sandbox.docker.container_spec import HOSTNAME, ContainerLimits, ImageConfig, VolumeMount
 from sandbox.networking.networks import NO_NETWORK
+from sandbox.process_limits import ProcessLimit
 from sandbox.session.sandbox_session import SandboxSession
 
 
@@ -33,6 +34,7 @@ class ContainerKind:
     agent_programs: str = ""
     """Folder in longshore's home that is mounted for the agent; empty for none."""
     hostname: str = HOSTNAME
+    ulimits: tuple[ProcessLimit, ...] = ()
 
 
 class WarmSandbox(NamedTuple):

@@ -18,6 +18,7 @@ from pydantic import BaseModel, ValidationError
 
 from protocol.cli.validation_errors import describe_invalid_value
 from protocol.trajectory import MAX_REWARD
+from sandbox.process_limits import find_limit_problems
 from sandbox.tasks.allowed_hosts import NOT_A_HOST, can_match
 from sandbox.tasks.file_tree import FileTree, entry_problem, is_within, path_problem
 from sandbox.tasks.loaded_task import LoadedTask
@@ -218,6 +219,8 @@ def _broken_numbers(task: Task) -> Iterator[tuple[str, str]]:
         value: float = getattr(task, name)
         if not 0 < value < math.inf:
             yield f"{name} is {value:g}", "it must be above 0 and finite"
+    for each in (task, *task.services):
+        yield from find_limit_problems(each.ulimits)
     for name, weight in task.weights.items():
         if not 0 <= weight <= MAX_REWARD:
             yield f"the weight of test {name} is {weight:g}", f"it must be from 0 to {MAX_REWARD:g}"

@@ -13,6 +13,7 @@ from pydantic import with_config
 
 from protocol.errors import UserError
 from sandbox.default_limits import CPUS, MEMORY_MB, PIDS, SHM_MB
+from sandbox.process_limits import ProcessLimit
 from sandbox.tasks.strict_values import STRICT
 from sandbox.tasks.task_containers import ImageBuild, SharedFolder, TaskHealthcheck, TaskService, TestsEnvironment
 from sandbox.tasks.task_grading import CollectCommand, GradingLevel, ResultsFormat, StepsReward
@@ -172,6 +173,8 @@ class Task:
     """Started before the agent, with ``command`` as its arguments; None for the image's own."""
     command: tuple[str, ...] = ()
     """What runs beside the agent; empty for what only waits."""
+    ulimits: tuple[ProcessLimit, ...] = ()
+    """Limits of each process in the agent's container, in place of a sandbox's own."""
     hostname: str = ""
     """Host name of the agent's container; empty for the one that all sandboxes have."""
     steps: tuple[TaskStep, ...] = ()

@@ -9,6 +9,7 @@ from functools import cached_property
 from pydantic import with_config
 
 from sandbox.default_limits import CPUS, MEMORY_MB, SHM_MB
+from sandbox.process_limits import ProcessLimit
 from sandbox.tasks.strict_values import STRICT
 
 
@@ -79,6 +80,8 @@ class TaskService:
     """
     workdir: str = ""
     """Directory in which it starts; empty for the image's own."""
+    ulimits: tuple[ProcessLimit, ...] = ()
+    """Limits of each process, in place of a sandbox's own."""
 
 
 @with_config(STRICT)

@@ -112,6 +112,7 @@ services:
     cpus: 1.5
     deploy: {resources: {limits: {cpus: "0.5", memory: 2G, pids: 100}}}
     shm_size: 64mb
+    ulimits: {nofile: {soft: 1024, hard: 65536}, memlock: -1}
     tmpfs: [/run, "/cache:size=64m"]
     volumes: ["./data:/data:ro", "named:/n", {type: bind, source: ./data, target: /again}]
     depends_on: {db: {condition: service_healthy}}

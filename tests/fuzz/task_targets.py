@@ -18,6 +18,7 @@ import orjson
 from protocol.errors import UserError
 from sandbox.http.json_structure import JsonStructure, TooMuchStructureError
 from sandbox.http.task_codec import TaskRefused, decode_task, encode_task
+from sandbox.process_limits import ProcessLimit
 from sandbox.tasks.dataset_split import TaskSplit
 from sandbox.tasks.file_tree import FileTree, TreeFile, path_problem, read_tree
 from sandbox.tasks.formats.code_rows import find_missing_modules, find_uncrossable_usage
@@ -152,6 +153,7 @@ def _full_task() -> Task:
         ("docker-entrypoint.sh",),
         "999:999",
         "/var/lib",
+        (ProcessLimit("nofile", 1024, 65536),),
     )
     return Task(
         _NAME,
@@ -182,6 +184,7 @@ def _full_task() -> Task:
         metadata={"tags": '["a", 1]', "author_name": "x", "harbor.task": '{"a": 2}'},
         workdir="/app",
         tmpfs=("/cache:size=64m",),
+        ulimits=(ProcessLimit("stack", -1, -1),),
         volumes=(shared,),
     )
 

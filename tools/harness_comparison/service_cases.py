@@ -1,4 +1,4 @@
-"""The tasks of the comparison with Harbor for the services beside the agent's."""
+"""The tasks of the comparison with Harbor for services beside the agent's, and for what each may say."""
 
 from __future__ import annotations
 
@@ -77,6 +77,21 @@ SERVICE_CASES = (
         ENTRYPOINT ["sh", "/say.sh"]
         CMD ["inline", "$$A"]
 """,
+    ),
+    ComparisonCase(
+        "compose-ulimits",
+        passes_if('[ "$(ulimit -Sn) $(ulimit -Hn) $(ulimit -l) $(cat x)" = "1024 65536 unlimited 65536" ]'),
+        "ulimit -Hn > x",
+        service="ulimits: {nofile: {soft: 1024, hard: 65536}, memlock: -1}",
+    ),
+    ComparisonCase(
+        "service-ulimits",
+        _said("0:0 /app 1024 65536"),
+        files=_IMAGE,
+        services=_side(
+            "entrypoint: [sh, -c, 'sh /say.sh $$(ulimit -n) $$(ulimit -Hn)']\n"
+            "ulimits: {nofile: {soft: 1024, hard: 65536}}"
+        ),
     ),
     ComparisonCase(
         "dockerfile-inline",

@@ -3,13 +3,13 @@
 The agent's service (``client`` in Terminal-Bench, ``main`` in Harbor):
     ``build`` (context, dockerfile, dockerfile_inline, args, target, network), ``image``, ``environment``, ``env_file``,
     ``working_dir``, ``user``, ``hostname``, ``mem_limit``, ``cpus``, ``pids_limit``, ``deploy.resources.limits``,
-    ``shm_size``, ``tmpfs``; ``cap_add`` of what every sandbox has; ``volumes``: the task's own files and folders
-    (``./data:/data:ro``), named ones, and the harness's own log folders; ``entrypoint``, ``command`` and
+    ``shm_size``, ``tmpfs``, ``ulimits``; ``cap_add`` of what every sandbox has; ``volumes``: the task's own files and
+    folders (``./data:/data:ro``), named ones, and the harness's own log folders; ``entrypoint``, ``command`` and
     ``healthcheck``; ``network_mode`` ``none`` or ``bridge``.
 Every other service:
     ``image`` or ``build``, ``entrypoint``, ``command``, ``user``, ``working_dir``, ``environment``, ``env_file``,
-    ``healthcheck.test``, ``mem_limit``, ``cpus``, ``deploy.resources.limits``, ``shm_size``, ``tmpfs``; ``volumes`` as
-    above.
+    ``healthcheck.test``, ``mem_limit``, ``cpus``, ``deploy.resources.limits``, ``shm_size``, ``tmpfs``, ``ulimits``;
+    ``volumes`` as above.
 A named volume, or a folder of the task's own that one of them can write to, is shared by the services that have it.
 Accepted without effect, because longshore manages a container's life itself: ``container_name``, ``depends_on`` (every
 service starts, and those with a health check are waited for, before the agent does), ``expose``, ``init``, ``tty``,
@@ -20,7 +20,7 @@ Remarked on: ``ports``, since nothing outside could reach them; ``platform``; an
 Compose does not start.
 Variables as in ``variables``; those of the harness are defined.
 Not supported, for instance: other folders of the host, privileged, other capabilities, devices, extends,
-secrets.
+secrets, ``extra_hosts``.
 Source: the Compose specification.
 """
 
@@ -194,6 +194,24 @@ def _env_files(value: object) -> object:
     return [{"path": each} if isinstance(each, str) else each for each in cast("list[object]", files)]
 
 
+def _no_hosts(value: object) -> object:
+    if value:
+        raise ValueError(
+            "a name leads to a service of the file, or to where the task's network lets it: name a service"
+        )
+    return value
+
+
+class ComposeUlimit(ComposeSection):
+    soft: int
+    hard: int
+
+
+def _short_ulimit(value: object) -> object:
+    """Convert ``1024`` to ``{soft: 1024, hard: 1024}``."""
+    return {"soft": value, "hard": value} if isinstance(value, int | str) else value
+
+
 class ComposeVolumeOptions(ComposeSection):
     nocopy: Literal[False] = False
 
@@ -247,6 +265,10 @@ class ComposeService(ComposeSection):
     volumes: list[Annotated[ComposeVolume, BeforeValidator(_short_volume)]] = Field(
         default_factory=list[ComposeVolume], max_length=_MOST_VOLUMES
     )
+    ulimits: dict[str, Annotated[ComposeUlimit, BeforeValidator(_short_ulimit)]] = Field(
+        default_factory=dict[str, ComposeUlimit]
+    )
+    extra_hosts: Annotated[Ignored, AfterValidator(_no_hosts)] = None
     networks: list[str] | dict[str, None] = Field(default_factory=list[str])
     healthcheck: ComposeHealthcheck = ComposeHealthcheck()
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from sandbox.capabilities import BASE_CAPABILITIES
+from sandbox.process_limits import ProcessLimit
 from sandbox.tasks.container_files.build_context import BuildPlan, read_build_context
 from sandbox.tasks.container_files.compose_schema import (
     ComposeAgentService,
@@ -56,6 +57,7 @@ class ComposeFacts:
     offline: bool = False
     """The agent's service has no network."""
     builds_offline: bool = False
+    ulimits: tuple[ProcessLimit, ...] = ()
     services: tuple[TaskService, ...] = ()
 
     @property
@@ -111,6 +113,7 @@ def read_agent_service(
         _agent_health(given.healthcheck),
         given.network_mode == "none",
         given.build is not None and given.build.network == "none",
+        _ulimits(given),
     )
 
 
@@ -152,6 +155,7 @@ def read_side_service(
             _entrypoint(given, where, problems),
             given.user,
             given.working_dir,
+            _ulimits(given),
         )
     ]
 
@@ -173,6 +177,10 @@ def _check_hostname(given: ComposeService, name: str, where: str, problems: Task
 
 def _entrypoint(given: ComposeService, where: str, problems: TaskProblems) -> tuple[str, ...] | None:
     return None if given.entrypoint is None else tuple(_words(given.entrypoint, f"{where}.entrypoint", problems))
+
+
+def _ulimits(given: ComposeService) -> tuple[ProcessLimit, ...]:
+    return tuple(ProcessLimit(name, each.soft, each.hard) for name, each in given.ulimits.items())
 
 
 def _words(command: str | list[str] | None, where: str, problems: TaskProblems) -> list[str]:

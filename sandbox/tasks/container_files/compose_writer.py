@@ -47,6 +47,12 @@ def limits_section(memory_mb: int, cpus: float) -> dict[str, object]:
     return {"mem_limit": f"{memory_mb}m", "cpus": cpus}
 
 
+def ulimits_section(container: Task | TaskService) -> dict[str, object]:
+    """Return the keys of a service that limit each of its processes."""
+    limits = {each.name: {"soft": each.soft, "hard": each.hard} for each in container.ulimits}
+    return {"ulimits": limits} if limits else {}
+
+
 def memory_folders_section(container: Task | TaskService) -> dict[str, object]:
     """Return the keys of a service about folders in memory."""
     shm: dict[str, object] = {"shm_size": f"{container.shm_mb}m"} if container.shm_mb != SHM_MB else {}
@@ -100,4 +106,5 @@ def _service_section(service: TaskService, context: str) -> dict[str, object]:
         }
     if service.volumes:
         made["volumes"] = shared_folders(service)
-    return made | limits_section(service.memory_mb, service.cpus) | memory_folders_section(service)
+    limits = limits_section(service.memory_mb, service.cpus) | ulimits_section(service)
+    return made | limits | memory_folders_section(service)

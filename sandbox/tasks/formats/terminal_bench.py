@@ -24,6 +24,7 @@ from sandbox.tasks.container_files.compose_writer import (
     limits_section,
     memory_folders_section,
     shared_folders,
+    ulimits_section,
     write_compose,
 )
 from sandbox.tasks.expected_tests import find_expected_tests
@@ -148,6 +149,7 @@ def _read(name: str, tree: FileTree, problems: TaskProblems) -> Task:
         cpus=composed.cpus or 1.0,
         shm_mb=composed.shm_mb or SHM_MB,
         tmpfs=composed.tmpfs,
+        ulimits=composed.ulimits,
         read_only=composed.read_only,
         volumes=composed.volumes,
         entrypoint=composed.entrypoint,
@@ -205,7 +207,7 @@ def _write(task: Task) -> dict[str, TreeFile]:
         client["user"] = task.agent_user
     if task.network == OFFLINE and not task.services:
         client["network_mode"] = "none"
-    client |= limits_section(task.memory_mb, task.cpus) | memory_folders_section(task)
+    client |= limits_section(task.memory_mb, task.cpus) | ulimits_section(task) | memory_folders_section(task)
     files |= write_compose(CLIENT, client, task.services)
     described = {
         k: v for k, v in from_metadata(task.metadata).items() if k not in _TaskYaml.model_fields or k == _SAME_SHELL

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
+from sandbox.process_limits import ProcessLimit
 from sandbox.tasks.task import BASE_IMAGE, Task, TaskStep
 from sandbox.tasks.task_containers import ImageBuild, SharedFolder, TaskHealthcheck, TaskService, TestsEnvironment
 from sandbox.tasks.task_grading import CollectCommand, GradingLevel, ResultsFormat, StepsReward
@@ -46,6 +47,7 @@ metadata = st.dictionaries(
 
 tmpfs = st.lists(st.sampled_from(["/run", "/cache:size=64m,mode=1777"]), unique=True, max_size=2).map(tuple)
 entrypoints = st.sampled_from([None, (), ("/entry", "a b")])
+ulimits = st.sampled_from([(), (ProcessLimit("nofile", 1024, 65536), ProcessLimit("memlock", -1, -1))])
 collects = st.lists(st.builds(CollectCommand, texts, limits, st.sampled_from(["", "0", "bob"])), max_size=2).map(tuple)
 healthchecks = st.builds(TaskHealthcheck, lines, limits, limits, limits, limits, st.integers(1, 9))
 
@@ -86,6 +88,7 @@ def services(draw: st.DrawFn, name: str, volumes: tuple[SharedFolder, ...]) -> T
         draw(entrypoints),
         draw(st.sampled_from(["", "bob", "1000:50"])),
         draw(st.sampled_from(["", "/", "/work/a b$c"])),
+        draw(ulimits),
     )
 
 
@@ -194,6 +197,7 @@ def tasks(draw: st.DrawFn) -> Task:
         hostname=draw(st.sampled_from(["", "box"])),
         entrypoint=draw(entrypoints),
         command=draw(st.sampled_from([(), ("python3", "-m", "http.server")])),
+        ulimits=draw(ulimits),
         container_user=draw(st.sampled_from(["", "bob"])),
         healthcheck=draw(st.none() | healthchecks),
         metadata=draw(metadata),

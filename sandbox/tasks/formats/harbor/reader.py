@@ -127,6 +127,7 @@ def read_task(name: str, tree: FileTree, problems: TaskProblems) -> Task:
         storage_mb=environment.storage or environment.storage_mb,
         shm_mb=composed.shm_mb or SHM_MB,
         tmpfs=composed.tmpfs,
+        ulimits=composed.ulimits,
         read_only=composed.read_only,
         volumes=composed.volumes,
         entrypoint=composed.entrypoint,

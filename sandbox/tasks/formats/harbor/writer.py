@@ -10,7 +10,13 @@ from typing import Any
 import tomli_w
 
 from sandbox.tasks.container_files.build_context import BuildPlan
-from sandbox.tasks.container_files.compose_writer import build_section, command_section, shared_folders, write_compose
+from sandbox.tasks.container_files.compose_writer import (
+    build_section,
+    command_section,
+    shared_folders,
+    ulimits_section,
+    write_compose,
+)
 from sandbox.tasks.field_encoding import from_metadata
 from sandbox.tasks.file_tree import TreeFile, as_tree_files
 from sandbox.tasks.formats.folders import write_environment
@@ -40,9 +46,9 @@ def write_task(task: Task) -> dict[str, TreeFile]:
     environment, plan = write_environment(task, "main")
     if task.build and _needs_no_compose(task):
         environment, plan = as_tree_files(task.build.files, task.build.executable), BuildPlan()
-    started = command_section(task)
-    if task.services or plan != BuildPlan() or started:
-        section: dict[str, object] = {"build": build_section(plan), **started}
+    own = _compose_keys(task)
+    if task.services or plan != BuildPlan() or own:
+        section: dict[str, object] = {"build": build_section(plan), **own}
         if task.volumes:
             section["volumes"] = shared_folders(task)
         environment |= write_compose(AGENT_SERVICE, section, task.services)
@@ -61,10 +67,15 @@ def _needs_no_compose(task: Task) -> bool:
     build = task.build
     return (
         build is not None
-        and not (task.services or build.args or build.target or command_section(task))
+        and not (task.services or build.args or build.target or _compose_keys(task))
         and build.dockerfile == "Dockerfile"
         and COMPOSE_FILE not in build.files
     )
+
+
+def _compose_keys(task: Task) -> dict[str, object]:
+    """Return the keys of the agent's service that ``task.toml`` cannot hold."""
+    return command_section(task) | ulimits_section(task)
 
 
 def _tables(task: Task) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from sandbox.grading.grader import grade_sandbox
 from sandbox.host_record import SandboxHost
 from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
 from sandbox.pool.settings import ContainerSettings
+from sandbox.process_limits import ProcessLimit
 from sandbox.session.sandbox_session import SandboxSession
 from sandbox.tasks.task import Task
 from sandbox.tasks.task_containers import ImageBuild, SharedFolder, TaskService
@@ -158,22 +159,23 @@ async def test_what_a_service_and_the_agent_write_to_a_shared_volume_they_and_th
         assert graded.all_passed, graded.log
 
 
-SAYS = "echo $(id -u):$(id -g) $PWD $* > /tmp/hostname; exec /.sbx/busybox httpd -f -p 8000 -h /tmp"
+SAYS = "echo $(id -u):$(id -g) $PWD $(ulimit -n) $* > /tmp/hostname; exec /.sbx/busybox httpd -f -p 8000 -h /tmp"
 OWN_ENTRYPOINT = ("/.sbx/busybox", "sh", "-c", SAYS, "-", "own")
 
 
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({}, "65534:65534 /srv image given"),
-        ({"command": ("a", "b")}, "65534:65534 /srv image a b"),
-        ({"entrypoint": OWN_ENTRYPOINT}, "65534:65534 /srv own"),
-        ({"entrypoint": OWN_ENTRYPOINT, "command": ("a",)}, "65534:65534 /srv own a"),
-        ({"entrypoint": (), "command": OWN_ENTRYPOINT}, "65534:65534 /srv own"),
-        ({"user": "0", "workdir": "/srv/deep"}, "0:0 /srv/deep image given"),
-        ({"user": "1000:50"}, "1000:50 /srv image given"),
+        ({}, "65534:65534 /srv 16384 image given"),
+        ({"command": ("a", "b")}, "65534:65534 /srv 16384 image a b"),
+        ({"entrypoint": OWN_ENTRYPOINT}, "65534:65534 /srv 16384 own"),
+        ({"entrypoint": OWN_ENTRYPOINT, "command": ("a",)}, "65534:65534 /srv 16384 own a"),
+        ({"entrypoint": (), "command": OWN_ENTRYPOINT}, "65534:65534 /srv 16384 own"),
+        ({"user": "0", "workdir": "/srv/deep"}, "0:0 /srv/deep 16384 image given"),
+        ({"user": "1000:50"}, "1000:50 /srv 16384 image given"),
+        ({"ulimits": (ProcessLimit("nofile", 65536, 65536),)}, "65534:65534 /srv 65536 image given"),
     ],
-    ids=["image", "command", "entrypoint", "both", "no entrypoint", "root", "user"],
+    ids=["image", "command", "entrypoint", "both", "no entrypoint", "root", "user", "limits"],
 )
 async def test_a_service_starts_as_its_image_says_where_the_task_says_nothing_else(
     pool: SandboxPool, given: dict[str, Any], said: str

@@ -7,7 +7,9 @@ from dataclasses import replace
 import pytest
 
 from sandbox.capabilities import BASE_CAPABILITIES
+from sandbox.grading.grader import grade_sandbox
 from sandbox.pool.sandbox_pool import SandboxPool
+from sandbox.process_limits import UNLIMITED, ProcessLimit
 from sandbox.tasks.task import Task
 from sandbox.tasks.task_grading import GradingLevel
 
@@ -125,6 +127,45 @@ async def test_memory_is_bounded_and_swap_does_not_extend_it(pool: SandboxPool):
 
 async def test_the_sizes_of_files_and_core_dumps_are_bounded(pool: SandboxPool):
     assert await inside(pool, "ulimit -f; ulimit -c") == f"{(2 << 30) // 1024}\n0\n"
+
+
+LEAST = (
+    *(ProcessLimit("nofile", 256, 256), ProcessLimit("memlock", 64 << 10, 64 << 10)),
+    ProcessLimit("stack", 1 << 20, 1 << 20),
+)
+MOST = (
+    *(ProcessLimit("nofile", 1000, 1 << 20), ProcessLimit("memlock", UNLIMITED, UNLIMITED)),
+    *(ProcessLimit("stack", 16 << 20, UNLIMITED), ProcessLimit("nproc", 5000, 1 << 22), ProcessLimit("core", 0, 0)),
+)
+
+
+@pytest.mark.parametrize(
+    ("limits", "shown"),
+    [
+        (LEAST, "256 256 64 64 1024 1024 4096 4096"),
+        (MOST, "1000 1048576 unlimited unlimited 16384 unlimited 5000 4194304"),
+    ],
+    ids=["least", "most"],
+)
+@pytest.mark.parametrize("level", [GradingLevel.SAME, GradingLevel.LIVE, GradingLevel.COMMIT])
+async def test_limits_of_each_process_that_a_task_sets_are_those_of_its_agent_and_its_tests(
+    pool: SandboxPool, limits: tuple[ProcessLimit, ...], shown: str, level: GradingLevel
+):
+    """The harness's own programs, pytest among them, live with them too."""
+    show = "echo $(for each in n l s u; do ulimit -S$each; ulimit -H$each; done)"
+    tests = f"import subprocess\n\ndef test_limits():\n    done = subprocess.check_output(['bash', '-c', {show!r}])\n"
+    tests += f"    assert done.decode() == {shown!r} + '\\n'\n"
+    task = replace(
+        TASK,
+        ulimits=limits,
+        grading=level,
+        tests={"test_limits.py": tests.encode()},
+        run_tests="python3 -m pytest -rA /tests/test_limits.py",
+    )
+    async with pool.acquire(task) as session:
+        assert (await session.run(show, S)).output == f"{shown}\n"
+        graded = await grade_sandbox(session, task)
+        assert graded.all_passed, graded.log
 
 
 async def test_cpu_is_bounded(pool: SandboxPool):

@@ -5,12 +5,14 @@ from __future__ import annotations
 import posixpath
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
 
+from sandbox.process_limits import ProcessLimit
 from sandbox.tasks.container_files.build_context import BuildPlan
 from sandbox.tasks.container_files.compose import read_compose_file
 from sandbox.tasks.file_tree import FileTree, TreeFile
@@ -42,6 +44,7 @@ SERVICES = {
     "a size with a fraction": "image: i\nmem_limit: 1.5g",
     "limits of a deployment": "image: i\ndeploy: {resources: {limits: {cpus: '0.5', memory: 512M, pids: 64}}}",
     "processors as a text": "image: i\ncpus: '1.5'",
+    "limits of each process": "image: i\nulimits: {memlock: -1, nofile: {soft: 1024, hard: '2048'}, nproc: '5000'}",
     "a temporary folder": "image: i\ntmpfs: /run",
     "temporary folders": "image: i\ntmpfs: [/run, /tmp]",
     "short volumes": "image: i\nvolumes: ['./a:/a', './b/../c:/c:ro', 'kept:/kept', '/only', './f.txt:/f.txt:rw']",
@@ -125,6 +128,12 @@ def read_theirs(program: Path, file: Path) -> dict[str, dict[str, object]]:
     }
 
 
+def limits_of_processes(service: dict[str, Any]) -> Iterator[ProcessLimit]:
+    for name, given in service.get("ulimits", {}).items():
+        both = {"soft": given, "hard": given} if isinstance(given, int) else given
+        yield ProcessLimit(name, both["soft"], both["hard"])
+
+
 def what_it_starts(service: dict[str, Any]) -> dict[str, object]:
     entrypoint = service["entrypoint"]
     return {"entrypoint": None if entrypoint is None else tuple(entrypoint), "command": tuple(service["command"])}
@@ -145,6 +154,7 @@ def meaning(service: dict[str, Any]) -> dict[str, object]:
         "pids": limits.get("pids"),
         "shm_mb": mebibytes(service.get("shm_size")),
         "tmpfs": tuple(service.get("tmpfs") or ()),
+        "ulimits": tuple(limits_of_processes(service)),
         "folders": tuple(
             (posixpath.normpath(each["source"]), each["target"], each.get("read_only", False)) for each in folders
         ),

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from sandbox.docker.network.private_networks import MAX_SERVICES
 from sandbox.http.task_codec import MAX_FILES, TaskRefused, check_task_bounds, decode_task, encode_task
+from sandbox.process_limits import ProcessLimit
 from sandbox.tasks.task import Task
 from sandbox.tasks.task_containers import ImageBuild, SharedFolder, TaskService
 from sandbox.tasks.task_grading import GradingLevel
@@ -93,7 +94,7 @@ def test_a_build_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch):
         {"name": ""}, {"name": "../db"}, {"name": "a b"}, {"name": "a.b"}, {"name": "-a"}, {"name": "x" * 64},
         {"image": "x\0"}, {"image": "x@/../../containers"}, {"image": "a/../b"}, {"image": "-x"},
         {"command": ("a\0",)}, {"command": ("a",) * 2000}, {"entrypoint": ("a\0",)}, {"user": "a" * 200},
-        {"workdir": "a"}, {"env": {"A=B": ""}},
+        {"workdir": "a"}, {"ulimits": (ProcessLimit("core", -1, -1),)}, {"env": {"A=B": ""}},
         {"healthcheck": "\0"}, {"memory_mb": 0}, {"cpus": 1e9},
     ],
     ids=str,

@@ -19,6 +19,7 @@ import pytest
 from protocol.errors import UserError
 from sandbox.agent_programs import AgentPrograms
 from sandbox.errors import BuildError, SandboxLost, SandboxStartError, SandboxVanished, TaskFault
+from sandbox.process_limits import ProcessLimit
 from sandbox.providers.daytona import handle as machines
 from sandbox.providers.daytona import sdk as seam
 from sandbox.providers.daytona.provider import DaytonaOptions, daytona_provider
@@ -151,6 +152,10 @@ async def test_an_image_is_built_from_its_dockerfile() -> None:
     ("task", "why"),
     [
         (replace(TASK, services=(TaskService("web"),)), "services"),
+        (replace(TASK, ulimits=(ProcessLimit("nofile", 256, 256),)), "limits of each process"),
+        (replace(TASK, tmpfs=("/run",)), "folders in memory"),
+        (replace(TASK, read_only=("/data",)), "read-only folders"),
+        (replace(TASK, hostname="box"), "a host name"),
         (replace(TASK, grading=GradingLevel.COMMIT), "grading at 'commit'"),
         (replace(TASK, build=ImageBuild({"Dockerfile": b""}, args={"A": "1"})), "build arguments"),
         (replace(TASK, image=""), r"names no image.*sandbox\.options="),

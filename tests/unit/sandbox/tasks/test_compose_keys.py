@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from sandbox.http.task_codec import decode_task, encode_task
+from sandbox.process_limits import ProcessLimit
 from sandbox.tasks.formats.folders import load_task_folder, write_task_folder
 from sandbox.tasks.formats.harbor.directory import HARBOR
 from sandbox.tasks.loaded_task import LoadedTask
@@ -34,9 +36,9 @@ def read(parent: Path, compose: str, **more: str) -> Task:
     assert loaded.remarks == ()
     written = write_task_folder(HARBOR, task, parent / "again")
     again = load_task_folder(HARBOR, written).require_task()
-    assert (again.services, again.build) == (task.services, task.build)
+    assert (again.services, again.build, again.ulimits) == (task.services, task.build, task.ulimits)
     own = (written / "longshore.yaml").read_text() if (written / "longshore.yaml").exists() else ""
-    assert not {"services", "build"} & {line.partition(":")[0] for line in own.splitlines()}
+    assert not {"services", "build", "ulimits"} & {line.partition(":")[0] for line in own.splitlines()}
     return task
 
 
@@ -121,3 +123,53 @@ def test_a_services_dockerfile_may_be_a_text_too(tmp_path: Path) -> None:
 )
 def test_a_wrong_dockerfile_in_the_compose_file_is_named(tmp_path: Path, build: str, what: str) -> None:
     assert what in "\n".join(map(str, load(tmp_path, f"  main: {{build: {build}}}\n").problems))
+
+
+@pytest.mark.parametrize(
+    ("lines", "limits"),
+    [
+        ("nofile: 65536", (ProcessLimit("nofile", 65536, 65536),)),
+        ("nofile: {soft: 1024, hard: '4096'}", (ProcessLimit("nofile", 1024, 4096),)),
+        ("memlock: {soft: -1, hard: -1}, core: '0'", (ProcessLimit("memlock", -1, -1), ProcessLimit("core", 0, 0))),
+        ("nproc: 65535, stack: {soft: 67108864, hard: -1}",
+         (ProcessLimit("nproc", 65535, 65535), ProcessLimit("stack", 64 << 20, -1))),
+    ],
+)  # fmt: skip
+def test_limits_of_each_process_are_those_of_the_compose_file(
+    tmp_path: Path, lines: str, limits: tuple[ProcessLimit, ...]
+) -> None:
+    task = read(tmp_path, f"  main: {{ulimits: {{{lines}}}}}\n  db: {{image: 'db:1', ulimits: {{{lines}}}}}\n")
+    assert (task.ulimits, task.services[0].ulimits) == (limits, limits)
+    assert decode_task(encode_task(task)) == task
+
+
+@pytest.mark.parametrize(
+    ("lines", "what"),
+    [
+        ("core: -1", "ulimits: core -1:-1 (a sandbox writes no core dumps"),
+        ("core: {soft: 0, hard: 1}", "writes no core dumps"),
+        ("nofile: 100", "need 256"),
+        ("nofile: {soft: 100, hard: 1000}", "need 256"),
+        ("nofile: -1", "kernels allow 1,048,576"),
+        ("nofile: 2000000", "kernels allow 1,048,576"),
+        ("nofile: {soft: 2000, hard: 1000}", "the soft limit is above the hard one"),
+        ("memlock: {soft: -1, hard: 100000}", "the soft limit is above the hard one"),
+        ("nproc: 100", "in all sandboxes together"),
+        ("stack: 4096", "need 1 MiB"),
+        ("rtprio: 1", "only core, memlock, nofile, nproc, stack can be set"),
+        ("nofile: many", "ulimits.nofile"),
+        ("nofile: {soft: 1024}", "ulimits.nofile.hard"),
+    ],
+)
+@pytest.mark.parametrize("service", ["main: {", "db: {image: 'db:1', "])
+def test_limits_that_no_sandbox_can_have_are_named(tmp_path: Path, service: str, lines: str, what: str) -> None:
+    assert what in "\n".join(map(str, load(tmp_path, f"  {service}ulimits: {{{lines}}}}}\n").problems))
+
+
+@pytest.mark.parametrize("given", ["['host.docker.internal:host-gateway']", "{a.example: 127.0.0.1}"])
+@pytest.mark.parametrize("service", ["main: {", "db: {image: 'db:1', "])
+def test_names_of_hosts_are_refused_with_the_reason(tmp_path: Path, service: str, given: str) -> None:
+    (problem,) = load(tmp_path, f"  {service}extra_hosts: {given}}}\n").problems
+    assert "extra_hosts" in str(problem)
+    assert "a name leads only to services of the file" in str(problem)
+    assert load(tmp_path / "none", f"  {service}extra_hosts: []}}\n").problems == ()
