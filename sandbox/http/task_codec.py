@@ -76,7 +76,7 @@ def check_task_bounds(task: Task) -> Task:
         "id": _ID.fullmatch(task.id),
         "entrypoint": _are_words(task.entrypoint or ()),
         "command": _are_words(task.command),
-        "hostname": not task.hostname or _HOST_NAME.fullmatch(task.hostname.lower().replace(".", "-")),
+        "hostname": _is_own_host_name(task.hostname),
         "workdir": not task.workdir or _absolute(task.workdir),
         "image": not task.image or is_reference(task.image),
         "files": all(map(_absolute, task.files)),
@@ -201,6 +201,7 @@ def _service(where: str, service: TaskService) -> dict[str, object]:
         f"{where}.healthcheck": _is_text(service.healthcheck),
         f"{where}.shm_mb": 0 < service.shm_mb <= MAX_MEMORY_MB,
         f"{where}.tmpfs": len(service.tmpfs) <= MAX_NAMES and all(map(_absolute, service.tmpfs)),
+        f"{where}.hostname": _is_own_host_name(service.hostname),
         f"{where}.ulimits": not any(find_limit_problems(service.ulimits)),
         f"{where}.volumes": _are_shared(service.volumes),
         f"{where}.memory_mb": 0 < service.memory_mb <= MAX_MEMORY_MB,
@@ -212,6 +213,10 @@ def _are_shared(folders: tuple[SharedFolder, ...]) -> bool:
     return len(folders) <= MAX_NAMES and all(
         _VOLUME_NAME.fullmatch(each.volume) and _absolute(each.target) for each in folders
     )
+
+
+def _is_own_host_name(name: str) -> bool:
+    return not name or _HOST_NAME.fullmatch(name.lower().replace(".", "-")) is not None
 
 
 def _is_text(text: str, most: int = MAX_TEXT) -> bool:

@@ -185,7 +185,7 @@ def _request(
         "Env": [f"{key}={value}" for key, value in service.env.items()],
         "User": service.user,
         "WorkingDir": service.workdir,
-        "Hostname": service.name,
+        "Hostname": service.hostname or service.name,
         "Labels": {**settings.labels, NETWORK_LABEL: network, SERVICE_LABEL: service.name},
         "Healthcheck": check,
         "NetworkingConfig": networking_config(network, service.name),

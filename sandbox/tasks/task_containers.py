@@ -82,6 +82,8 @@ class TaskService:
     """Directory in which it starts; empty for the image's own."""
     ulimits: tuple[ProcessLimit, ...] = ()
     """Limits of each process, in place of a sandbox's own."""
+    hostname: str = ""
+    """Its own host name; empty for the name under which the others reach it."""
 
 
 @with_config(STRICT)

@@ -154,6 +154,7 @@ def _full_task() -> Task:
         "999:999",
         "/var/lib",
         (ProcessLimit("nofile", 1024, 65536),),
+        "db-1",
     )
     return Task(
         _NAME,

@@ -85,6 +85,12 @@ SERVICE_CASES = (
         service="ulimits: {nofile: {soft: 1024, hard: 65536}, memlock: -1}",
     ),
     ComparisonCase(
+        "service-hostname",
+        _said("0:0 /app box-1"),
+        files=_IMAGE,
+        services=_side("entrypoint: [sh, -c, 'sh /say.sh $$(hostname)']\nhostname: box-1"),
+    ),
+    ComparisonCase(
         "service-ulimits",
         _said("0:0 /app 1024 65536"),
         files=_IMAGE,

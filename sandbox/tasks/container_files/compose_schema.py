@@ -8,14 +8,14 @@ The agent's service (``client`` in Terminal-Bench, ``main`` in Harbor):
     ``healthcheck``; ``network_mode`` ``none`` or ``bridge``.
 Every other service:
     ``image`` or ``build``, ``entrypoint``, ``command``, ``user``, ``working_dir``, ``environment``, ``env_file``,
-    ``healthcheck.test``, ``mem_limit``, ``cpus``, ``deploy.resources.limits``, ``shm_size``, ``tmpfs``, ``ulimits``;
-    ``volumes`` as above.
+    ``hostname``, ``healthcheck.test``, ``mem_limit``, ``cpus``, ``deploy.resources.limits``, ``shm_size``, ``tmpfs``,
+    ``ulimits``; ``volumes`` as above.
 A named volume, or a folder of the task's own that one of them can write to, is shared by the services that have it.
 Accepted without effect, because longshore manages a container's life itself: ``container_name``, ``depends_on`` (every
 service starts, and those with a health check are waited for, before the agent does), ``expose``, ``init``, ``tty``,
 ``stdin_open``, ``restart``, ``stop_signal``, ``stop_grace_period``, ``pull_policy``, ``logging``, ``attach``,
-``develop``, ``labels``, ``annotations``, ``networks`` (one private network for all), a ``hostname`` equal to the name
-of a service beside the agent's, timings of its health check, ``version``, ``name`` and ``x-*``.
+``develop``, ``labels``, ``annotations``, ``networks`` (one private network for all), timings of the health check of a
+service beside the agent's, ``version``, ``name`` and ``x-*``.
 Remarked on: ``ports``, since nothing outside could reach them; ``platform``; and services with ``profiles``, which
 Compose does not start.
 Variables as in ``variables``; those of the harness are defined.
@@ -196,9 +196,7 @@ def _env_files(value: object) -> object:
 
 def _no_hosts(value: object) -> object:
     if value:
-        raise ValueError(
-            "a name leads to a service of the file, or to where the task's network lets it: name a service"
-        )
+        raise ValueError("a name leads only to services of the file, and where the task's network lets it: remove it")
     return value
 
 
@@ -259,7 +257,7 @@ class ComposeService(ComposeSection):
     pull_policy: Ignored = None
     stop_grace_period: Ignored = None
     stop_signal: Ignored = None
-    hostname: str = ""
+    hostname: Annotated[str, AfterValidator(_host_name)] = ""
     shm_size: Mebibytes | None = None
     tmpfs: Annotated[list[TmpfsFolder], BeforeValidator(_as_list)] = Field(default_factory=list[str])
     volumes: list[Annotated[ComposeVolume, BeforeValidator(_short_volume)]] = Field(
@@ -274,7 +272,6 @@ class ComposeService(ComposeSection):
 
 
 class ComposeAgentService(ComposeService):
-    hostname: Annotated[str, AfterValidator(_host_name)] = ""
     pids_limit: Pids | None = None
     cap_add: list[str] = Field(default_factory=list[str])
     network_mode: Literal["", "none", "bridge"] = ""

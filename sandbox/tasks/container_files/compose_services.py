@@ -127,7 +127,6 @@ def read_side_service(
     shared: frozenset[str],
 ) -> list[TaskService]:
     """Read a service beside the agent's; none, with problems, if it cannot run."""
-    _check_hostname(given, name, where, problems)
     build = None
     if plan := _plan(given.build, where, problems):
         build = read_build_context(folder, plan, (), problems)
@@ -156,6 +155,7 @@ def read_side_service(
             given.user,
             given.working_dir,
             _ulimits(given),
+            given.hostname,
         )
     ]
 
@@ -168,11 +168,6 @@ def _plan(given: ComposeBuild | None, where: str, problems: TaskProblems) -> Bui
     if given.dockerfile_inline:
         return BuildPlan.of_inline(context, given.dockerfile_inline, args, given.target)
     return BuildPlan(context, posixpath.normpath(given.dockerfile or "Dockerfile"), args, given.target)
-
-
-def _check_hostname(given: ComposeService, name: str, where: str, problems: TaskProblems) -> None:
-    if given.hostname and given.hostname != name:
-        problems.add(f"{where}.hostname: {given.hostname!r}", "a service is reached under its own name")
 
 
 def _entrypoint(given: ComposeService, where: str, problems: TaskProblems) -> tuple[str, ...] | None:

@@ -92,6 +92,8 @@ def _service_section(service: TaskService, context: str) -> dict[str, object]:
     else:
         made["image"] = escape_variables(service.image)
     made |= command_section(service)
+    if service.hostname:
+        made["hostname"] = service.hostname
     if service.user:
         made["user"] = escape_variables(service.user)
     if service.workdir:

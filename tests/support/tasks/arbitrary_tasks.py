@@ -89,6 +89,7 @@ def services(draw: st.DrawFn, name: str, volumes: tuple[SharedFolder, ...]) -> T
         draw(st.sampled_from(["", "bob", "1000:50"])),
         draw(st.sampled_from(["", "/", "/work/a b$c"])),
         draw(ulimits),
+        draw(st.sampled_from(["", "db-1.example"])),
     )
 
 

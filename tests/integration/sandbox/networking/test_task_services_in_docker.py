@@ -188,6 +188,12 @@ async def test_a_service_starts_as_its_image_says_where_the_task_says_nothing_el
         assert (await session.run(ASK_WEB, S)).output.strip() == said
 
 
+async def test_a_service_may_have_another_host_name_than_the_one_under_which_it_is_reached(pool: SandboxPool):
+    task = dataclasses.replace(TASK, services=(dataclasses.replace(WEB, hostname="web-1.example"),))
+    async with pool.acquire(task) as session:
+        assert (await session.run(ASK_WEB, S)).output.strip() == "web-1.example"
+
+
 async def test_everything_of_a_session_carries_the_label_by_which_leaks_are_found(
     pool: SandboxPool, engine: DockerEngine, before: DockerInventory
 ):

@@ -94,7 +94,7 @@ def test_a_build_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch):
         {"name": ""}, {"name": "../db"}, {"name": "a b"}, {"name": "a.b"}, {"name": "-a"}, {"name": "x" * 64},
         {"image": "x\0"}, {"image": "x@/../../containers"}, {"image": "a/../b"}, {"image": "-x"},
         {"command": ("a\0",)}, {"command": ("a",) * 2000}, {"entrypoint": ("a\0",)}, {"user": "a" * 200},
-        {"workdir": "a"}, {"ulimits": (ProcessLimit("core", -1, -1),)}, {"env": {"A=B": ""}},
+        {"workdir": "a"}, {"hostname": "a b"}, {"ulimits": (ProcessLimit("core", -1, -1),)}, {"env": {"A=B": ""}},
         {"healthcheck": "\0"}, {"memory_mb": 0}, {"cpus": 1e9},
     ],
     ids=str,

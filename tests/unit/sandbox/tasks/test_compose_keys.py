@@ -60,9 +60,11 @@ def test_a_service_starts_what_it_names(
     assert (db.entrypoint, db.command) == (entrypoint, command)
 
 
-def test_a_service_has_the_user_and_the_folder_that_it_names(tmp_path: Path) -> None:
-    (db,) = read(tmp_path, "  db: {image: 'postgres:16', user: 1000:50, working_dir: /srv//a/}\n").services
-    assert (db.user, db.workdir) == ("1000:50", "/srv/a")
+def test_a_service_has_the_user_the_folder_and_the_host_name_that_it_names(tmp_path: Path) -> None:
+    (db,) = read(
+        tmp_path, "  db: {image: 'postgres:16', user: 1000:50, working_dir: /srv//a/, hostname: db-1.a}\n"
+    ).services
+    assert (db.user, db.workdir, db.hostname) == ("1000:50", "/srv/a", "db-1.a")
     (number,) = read(tmp_path / "b", "  db: {image: 'postgres:16', user: 999}\n").services
     assert number.user == "999"
 
@@ -74,6 +76,7 @@ def test_a_service_has_the_user_and_the_folder_that_it_names(tmp_path: Path) -> 
         ('entrypoint: "serve \'a"', "db.entrypoint"),
         ("entrypoint: {a: b}", "entrypoint"),
         ("user: [a]", "user"),
+        ("hostname: a b", "'a b' is not a host name"),
         ('command: ["a\\0"]', "entrypoint or command has a NUL byte"),
     ],
 )
