@@ -11,8 +11,9 @@ takes both over (:func:`adopt_services`). A task without services has no private
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+import re
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -45,6 +46,8 @@ from sandbox.tasks.task_containers import SharedFolder, TaskService
 SERVICE_LIMITS = ContainerLimits(pids=256)
 """Limits of each service, unless the task sets others."""
 _INTERVAL_S = 0.25
+_IMPOSSIBLE = re.compile("unable to find (user|group)|not a directory|chdir to cwd")
+"""What the daemon says of a user or a folder that the container cannot have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,15 +110,17 @@ async def start_services(
         for service in services:
             image = await stack.enter_async_context(images.reserve(service))
             body = _request(service, image, network, settings, await _command_of(engine, service, image))
-            container = await stack.enter_async_context(_container(engine, f"create service {service.name}", body))
+            with _naming_faults(service):
+                container = await stack.enter_async_context(_container(engine, f"create service {service.name}", body))
             created.append((service, container))
         if agent.folders:
             mounts = [each.as_mount() for each in volume_mounts(network, agent.folders)]
             body = {"Image": agent.image, "Cmd": ["true"], "Labels": labels, "HostConfig": {"Mounts": mounts}}
             async with _container(engine, "fill the shared volumes", body):
                 pass
-        for _, container in created:
-            await engine.start(container)
+        for service, container in created:
+            with _naming_faults(service):
+                await engine.start(container)
         for service, container in created:
             await _healthy(engine, service, container, settings.ready_timeout_s)
         yield network
@@ -229,6 +234,17 @@ async def _command_of(engine: DockerEngine, service: TaskService, image: str) ->
     if not command:
         raise TaskFault(f"service {service.name}: neither the task nor {image} names a command")
     return command
+
+
+@contextmanager
+def _naming_faults(service: TaskService) -> Generator[None]:
+    """Raise TaskFault where the daemon refuses what the service asks for."""
+    try:
+        yield
+    except DockerEngineError as error:
+        if _IMPOSSIBLE.search(str(error)) or (service.ulimits and "rlimit" in str(error)):
+            raise TaskFault(f"service {service.name} cannot have its user, folder or ulimits: {error}") from error
+        raise
 
 
 @asynccontextmanager

@@ -25,7 +25,7 @@ from sandbox.docker.files.loop_disk import mount_loop_disk
 from sandbox.docker.files.read_only_folders import make_read_only
 from sandbox.docker.files.user_files import check_user_files
 from sandbox.docker.retry import DockerEngineError
-from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxStartError
+from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxStartError, TaskFault
 from sandbox.session import files
 from sandbox.session.init_connection import init_requests
 from sandbox.session.init_connection.connection import InitConnection
@@ -104,7 +104,8 @@ class SandboxSession(InitConnection):
     async def start(
         cls, engine: DockerEngine, spec: ContainerSpec, workdir: str, limits: SessionLimits
     ) -> SandboxSession:
-        """Start a container whose shell is in ``workdir``. Raises SandboxStartError after cleaning up."""
+        """Start a container whose shell is in ``workdir``. Raises SandboxStartError after cleaning up, TaskFault if the
+        engine does not allow the task's own ulimits."""
         spec = replace(spec, command=init_command(limits.heartbeat_timeout_s, limits.max_lifetime_s, workdir))
         try:
             container = await call_with_undo(lambda: engine.create(spec), engine.remove)
@@ -125,7 +126,9 @@ class SandboxSession(InitConnection):
         except BaseException as error:
             await session._abandon()
             if isinstance(error, (DockerEngineError, SandboxDestroyed, SandboxLost, TimeoutError)):
-                raise SandboxStartError(f"sandbox did not start: {error or 'PID 1 sends nothing'}") from error
+                refused = bool(spec.ulimits) and "rlimit" in str(error)
+                kind = TaskFault if refused else SandboxStartError
+                raise kind(f"sandbox did not start: {error or 'PID 1 sends nothing'}") from error
             raise
         return session
 

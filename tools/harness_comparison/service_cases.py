@@ -80,9 +80,9 @@ SERVICE_CASES = (
     ),
     ComparisonCase(
         "compose-ulimits",
-        passes_if('[ "$(ulimit -Sn) $(ulimit -Hn) $(ulimit -l) $(cat x)" = "1024 65536 unlimited 65536" ]'),
+        passes_if('[ "$(ulimit -Sn) $(ulimit -Hn) $(ulimit -l) $(cat x)" = "1024 8192 128 8192" ]'),
         "ulimit -Hn > x",
-        service="ulimits: {nofile: {soft: 1024, hard: 65536}, memlock: -1}",
+        service="ulimits: {nofile: {soft: 1024, hard: 8192}, memlock: 131072}",
     ),
     ComparisonCase(
         "service-hostname",
@@ -92,11 +92,11 @@ SERVICE_CASES = (
     ),
     ComparisonCase(
         "service-ulimits",
-        _said("0:0 /app 1024 65536"),
+        _said("0:0 /app 1024 8192"),
         files=_IMAGE,
         services=_side(
             "entrypoint: [sh, -c, 'sh /say.sh $$(ulimit -n) $$(ulimit -Hn)']\n"
-            "ulimits: {nofile: {soft: 1024, hard: 65536}}"
+            "ulimits: {nofile: {soft: 1024, hard: 8192}}"
         ),
     ),
     ComparisonCase(

@@ -173,7 +173,7 @@ OWN_ENTRYPOINT = ("/.sbx/busybox", "sh", "-c", SAYS, "-", "own")
         ({"entrypoint": (), "command": OWN_ENTRYPOINT}, "65534:65534 /srv 16384 own"),
         ({"user": "0", "workdir": "/srv/deep"}, "0:0 /srv/deep 16384 image given"),
         ({"user": "1000:50"}, "1000:50 /srv 16384 image given"),
-        ({"ulimits": (ProcessLimit("nofile", 65536, 65536),)}, "65534:65534 /srv 65536 image given"),
+        ({"ulimits": (ProcessLimit("nofile", 300, 300),)}, "65534:65534 /srv 300 image given"),
     ],
     ids=["image", "command", "entrypoint", "both", "no entrypoint", "root", "user", "limits"],
 )
@@ -183,7 +183,9 @@ async def test_a_service_starts_as_its_image_says_where_the_task_says_nothing_el
     entrypoint = json.dumps([*OWN_ENTRYPOINT[:-1], "image"])
     lines = ("USER 65534:65534", "WORKDIR /srv", f"ENTRYPOINT {entrypoint}", 'CMD ["given"]')
     build = ImageBuild({"Dockerfile": "\n".join((f"FROM {pool.host.base_image}", *lines)).encode()})
-    web = dataclasses.replace(WEB, command=(), build=build, healthcheck="/.sbx/busybox nc -z 127.0.0.1 8000")
+    web = dataclasses.replace(
+        WEB, command=(), build=build, healthcheck="/.sbx/busybox wget -qO - http://127.0.0.1:8000/hostname"
+    )
     async with pool.acquire(dataclasses.replace(TASK, services=(dataclasses.replace(web, **given),))) as session:
         assert (await session.run(ASK_WEB, S)).output.strip() == said
 

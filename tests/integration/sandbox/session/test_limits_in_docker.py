@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from sandbox.capabilities import BASE_CAPABILITIES
+from sandbox.errors import TaskFault
 from sandbox.grading.grader import grade_sandbox
 from sandbox.pool.sandbox_pool import SandboxPool
 from sandbox.process_limits import UNLIMITED, ProcessLimit
@@ -134,8 +135,8 @@ LEAST = (
     ProcessLimit("stack", 1 << 20, 1 << 20),
 )
 MOST = (
-    *(ProcessLimit("nofile", 1000, 1 << 20), ProcessLimit("memlock", UNLIMITED, UNLIMITED)),
-    *(ProcessLimit("stack", 16 << 20, UNLIMITED), ProcessLimit("nproc", 5000, 1 << 22), ProcessLimit("core", 0, 0)),
+    *(ProcessLimit("nofile", 1000, 16384), ProcessLimit("memlock", 1 << 20, 2 << 20)),
+    *(ProcessLimit("stack", 16 << 20, UNLIMITED), ProcessLimit("nproc", 5000, 5001), ProcessLimit("core", 0, 0)),
 )
 
 
@@ -143,7 +144,7 @@ MOST = (
     ("limits", "shown"),
     [
         (LEAST, "256 256 64 64 1024 1024 4096 4096"),
-        (MOST, "1000 1048576 unlimited unlimited 16384 unlimited 5000 4194304"),
+        (MOST, "1000 16384 1024 2048 16384 unlimited 5000 5001"),
     ],
     ids=["least", "most"],
 )
@@ -158,7 +159,9 @@ async def test_limits_of_each_process_that_a_task_sets_are_those_of_its_agent_an
     task = replace(
         TASK,
         ulimits=limits,
+        cpus=2.0,
         grading=level,
+        test_timeout_s=300.0,
         tests={"test_limits.py": tests.encode()},
         run_tests="python3 -m pytest -rA /tests/test_limits.py",
     )
@@ -166,6 +169,15 @@ async def test_limits_of_each_process_that_a_task_sets_are_those_of_its_agent_an
         assert (await session.run(show, S)).output == f"{shown}\n"
         graded = await grade_sandbox(session, task)
         assert graded.all_passed, graded.log
+
+
+async def test_limits_beyond_those_of_the_machine_are_the_tasks_fault(pool: SandboxPool):
+    """A nested machine allows no more than its own."""
+    task = replace(TASK, ulimits=(ProcessLimit("nofile", 1 << 20, 1 << 20),))
+    try:
+        assert await inside(pool, "ulimit -n", task) == f"{1 << 20}\n"
+    except TaskFault as fault:
+        assert "rlimit" in str(fault)  # noqa: PT017  the machine decides which of the two it is
 
 
 async def test_cpu_is_bounded(pool: SandboxPool):
