@@ -12,7 +12,7 @@ A task whose tests need something that the agent leaves running, and which names
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -41,29 +41,27 @@ class FolderFormat:
     """Creates the tree with everything that the format can hold."""
 
 
-def load_task_folders(form: FolderFormat, folder: Path) -> Iterator[tuple[Path, LoadedTask]]:
-    """Load a task from each subfolder of ``folder``, or of a subfolder that is none (``CATEGORY/TASK``); hidden folders
-    and files are skipped.
+def find_task_folders(folder: Path, markers: Collection[str]) -> Iterator[Path]:
+    """Find each subfolder of ``folder``, or of a subfolder that is none (``CATEGORY/TASK``), with one of ``markers``.
 
-    Raises TaskError when ``folder`` is not a folder.
+    A subfolder in which there is none is among them, and hidden ones are not.
     """
-    if not folder.is_dir():
-        raise TaskError(folder, "is not a folder", "a data set is a folder of task folders: see longshore tasks --help")
-    return ((entry, load_task_folder(form, entry)) for entry in _task_folders(form, folder))
+    for entry in subfolders(folder):
+        inside = [] if has_marker(entry, markers) else subfolders(entry)
+        if any(has_marker(each, markers) for each in inside):
+            yield from inside
+        else:
+            yield entry
+
+
+def has_marker(folder: Path, markers: Iterable[str]) -> bool:
+    """Return whether ``folder`` has one of ``markers``."""
+    return any((folder / each).exists() for each in markers)
 
 
 def subfolders(folder: Path) -> list[Path]:
     """Return the subfolders of ``folder`` that are not hidden, in the order of their names."""
     return [each for each in sorted(folder.iterdir()) if not each.name.startswith(".") and each.is_dir()]
-
-
-def _task_folders(form: FolderFormat, folder: Path) -> Iterator[Path]:
-    for entry in subfolders(folder):
-        inside = [] if (entry / form.marker).exists() else subfolders(entry)
-        if any((each / form.marker).exists() for each in inside):
-            yield from inside
-        else:
-            yield entry
 
 
 def load_task_folder(form: FolderFormat, folder: Path) -> LoadedTask:

@@ -6,7 +6,8 @@ A package adds one as an entry point of the group ``longshore.task_formats``: a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from enum import StrEnum
 from itertools import chain
 from pathlib import Path
@@ -15,7 +16,7 @@ from protocol.errors import UserError
 from protocol.plugins import PluginGroup, load_plugin, plugin_names
 from sandbox.tasks.dataset import Dataset
 from sandbox.tasks.formats import answer_rows, code_rows, miles, openclaw, swe_synth, terminal_bench
-from sandbox.tasks.formats.folders import FolderFormat, load_task_folder, load_task_folders, subfolders
+from sandbox.tasks.formats.folders import FolderFormat, find_task_folders, has_marker, load_task_folder, subfolders
 from sandbox.tasks.formats.generated import generator
 from sandbox.tasks.formats.harbor.directory import HARBOR
 from sandbox.tasks.formats.hub import fetch_hub_dataset, is_hub_name
@@ -23,6 +24,7 @@ from sandbox.tasks.formats.liveweb import rows as liveweb_rows
 from sandbox.tasks.formats.rows import JsonRow, PointerFormat, RowFormat, load_rows, read_rows
 from sandbox.tasks.formats.swe_bugs import bug_rows
 from sandbox.tasks.loaded_task import LoadedTask
+from sandbox.tasks.problems import TaskProblems
 from sandbox.tasks.task import TaskError
 
 
@@ -98,7 +100,16 @@ def load_tasks(path: Path, form: str | None = None, root: Path | None = None) ->
     the format cannot be detected, UserError for an unknown format.
     """
     sources = fetch_hub_dataset(path, TASK_MARKERS) if is_hub_name(path) else [path]
-    return Dataset.from_loaded(chain.from_iterable(_load(each, form, root) for each in sources))
+    loaded = list(chain.from_iterable(_load(each, form, root) for each in sources))
+    beside = {location.parent for location, _ in loaded if location not in sources and location.is_dir()}
+    return replace(
+        Dataset.from_loaded(loaded),
+        notices=tuple(
+            f"{file} is not read: it lies beside task folders; rows are a data set of their own"
+            for folder in sorted(beside)
+            for file in _row_files(folder)
+        ),
+    )
 
 
 def _load(path: Path, form: str | None, root: Path | None) -> Iterable[tuple[Path, LoadedTask]]:
@@ -112,9 +123,45 @@ def _load(path: Path, form: str | None, root: Path | None) -> Iterable[tuple[Pat
         if path.is_dir():
             raise TaskError(path, "is a folder", f"a data set in the format {name} is a file")
         return load_rows(found, path, root)
-    if (path / found.marker).exists():
-        return [(path, load_task_folder(found, path))]
-    return load_task_folders(found, path)
+    if not path.is_dir():
+        raise TaskError(path, "is not a folder", "a data set is a folder of task folders: see longshore tasks --help")
+    forms = {name: found} if form else {name: found} | FOLDER_FORMATS
+    markers = {found.marker, *TASK_MARKERS}
+    folders = [path] if has_marker(path, markers) else find_task_folders(path, markers)
+    return ((each, _load_folder(each, forms)) for each in folders)
+
+
+def _load_folder(folder: Path, forms: Mapping[str, FolderFormat]) -> LoadedTask:
+    """Load the task in ``folder`` in the first of ``forms`` that it is in.  Never raises."""
+    for form in forms.values():
+        if (folder / form.marker).exists():
+            return load_task_folder(form, folder)
+    problems = TaskProblems(folder)
+    with problems.collecting_errors():
+        if other := next((name for name, form in FOLDER_FORMATS.items() if (folder / form.marker).exists()), None):
+            why = f"the set is read as {', '.join(forms)}: name no format, and each folder is read in its own"
+            problems.add(f"is a task in the format {other}", why)
+        else:
+            markers = [form.marker for form in forms.values()]
+            problems.add(f"{' or '.join(markers)} is missing", _find_elsewhere(folder, markers))
+    return problems.loaded(None)
+
+
+def _find_elsewhere(folder: Path, markers: Iterable[str]) -> str:
+    """Say what ``folder``, in which no task was found, has instead."""
+    deeper = chain.from_iterable(folder.glob(f"{depth}/{marker}") for depth in ("*", "*/*") for marker in markers)
+    if found := min(deeper, default=None):
+        here = found.relative_to(folder)
+        why = f"{here} is too deep: tasks are looked for in FOLDER/TASK and FOLDER/CATEGORY/TASK"
+        return f"{why}, so load {found.parents[1]} by itself"
+    if rows := _row_files(folder):
+        return f"{rows[0].name} in it is not read: rows are a data set of their own"
+    return "it describes the task"
+
+
+def _row_files(folder: Path) -> list[Path]:
+    """Return the files in ``folder`` that are rows by their names."""
+    return sorted(each for each in folder.iterdir() if each.suffix in {".jsonl", ".parquet"} and each.is_file())
 
 
 def detect_format(path: Path) -> TaskFormat:

@@ -14,14 +14,13 @@ from pathlib import Path
 import pytest
 
 from protocol.errors import UserError
-from sandbox.tasks.dataset import Dataset
 from sandbox.tasks.dataset_split import TaskSplit
-from sandbox.tasks.formats.folders import load_task_folders
 from sandbox.tasks.formats.generated.families import FAMILIES, HELD_OUT_FAMILY
 from sandbox.tasks.formats.generated.generator import held_out_tasks, make_task, training_families, training_tasks
 from sandbox.tasks.formats.generated.shell_checks import SUMMARY_HEADER
 from sandbox.tasks.formats.generated.vocabulary import SIZES, WORDS
-from sandbox.tasks.formats.terminal_bench import FORMAT, load_task, write_task
+from sandbox.tasks.formats.registry import load_tasks
+from sandbox.tasks.formats.terminal_bench import load_task, write_task
 from sandbox.tasks.task import Task, TaskError
 from tests.support.tasks.task_files import solution_command, wrong_commands
 
@@ -124,7 +123,7 @@ def test_one_malformed_folder_is_named_and_the_others_are_loaded(tmp_path: Path,
     (tmp_path / ".git").mkdir()
     (tmp_path / "README.md").write_text("no task\n")
     spoil(tmp_path / "b-bad")
-    found = Dataset.from_loaded(load_task_folders(FORMAT, tmp_path))
+    found = load_tasks(tmp_path, "terminal_bench")
     assert [task.id for task in found.tasks] == ["a-good", "c-good"]
     (problem,) = found.problems
     assert problem.folder == tmp_path / "b-bad"
@@ -133,8 +132,11 @@ def test_one_malformed_folder_is_named_and_the_others_are_loaded(tmp_path: Path,
 
 
 def test_a_missing_data_set_is_an_error_that_names_it(tmp_path: Path):
-    with pytest.raises(TaskError, match="nowhere: is not a folder"):
-        load_task_folders(FORMAT, tmp_path / "nowhere")
+    with pytest.raises(TaskError, match="nowhere: is missing"):
+        load_tasks(tmp_path / "nowhere")
+    (tmp_path / "file").touch()
+    with pytest.raises(TaskError, match="file: is not a folder"):
+        load_tasks(tmp_path / "file", "terminal_bench")
 
 
 def texts_of(tasks: Iterable[Task]) -> set[str]:

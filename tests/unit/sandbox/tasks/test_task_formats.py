@@ -18,7 +18,7 @@ from sandbox.tasks.container_files.dockerfile import find_workdir, parse_instruc
 from sandbox.tasks.dataset import Dataset
 from sandbox.tasks.expected_tests import find_expected_tests
 from sandbox.tasks.formats import code_rows, terminal_bench
-from sandbox.tasks.formats.folders import FolderFormat, load_task_folder, load_task_folders, write_task_folder
+from sandbox.tasks.formats.folders import FolderFormat, load_task_folder, write_task_folder
 from sandbox.tasks.formats.harbor.directory import HARBOR
 from sandbox.tasks.formats.harbor.schema import REPORTS
 from sandbox.tasks.formats.registry import load_tasks
@@ -157,7 +157,7 @@ OUTSIDE = {
 def test_an_unsupported_compose_key_is_a_problem_of_that_task_only(tmp_path: Path, line: str):
     folder(tmp_path, TB | {"docker-compose.yaml": f"services:\n  client:\n    {line}\n"}, "bad")
     folder(tmp_path, TB, "good")
-    found = Dataset.from_loaded(load_task_folders(terminal_bench.FORMAT, tmp_path))
+    found = load_tasks(tmp_path, "terminal_bench")
     assert [task.id for task in found.tasks] == ["good"]
     assert OUTSIDE[line] in "\n".join(map(str, found.problems))
     assert {problem.folder.name for problem in found.problems} == {"bad"}
@@ -792,3 +792,34 @@ def test_tasks_in_category_folders_are_found(tmp_path: Path, form: str | None):
     found = load_tasks(tmp_path, form)
     assert [task.id for task in found.tasks] == ["one", "two", "four", "three"]
     assert [problem.folder.name for problem in found.problems] == ["notes"]
+
+
+def test_each_task_folder_is_read_in_its_own_format(tmp_path: Path):
+    folder(tmp_path, HARBOR_FILES, "a")
+    folder(tmp_path, TB, "b")
+    folder(tmp_path, TB, "category/c")
+    found = load_tasks(tmp_path)
+    assert ([task.id for task in found.tasks], found.problems) == (["a", "b", "c"], ())
+    named = load_tasks(tmp_path, "harbor")
+    assert [task.id for task in named.tasks] == ["a"]
+    assert [(each.folder.name, each.what) for each in named.problems] == [
+        ("b", "is a task in the format terminal_bench"),
+        ("c", "is a task in the format terminal_bench"),
+    ]
+
+
+def test_a_task_that_is_too_deep_and_rows_beside_tasks_are_named(tmp_path: Path):
+    for name in ("one", "category/two", "category/more/three"):
+        folder(tmp_path, HARBOR_FILES, name)
+    (tmp_path / "only-rows").mkdir()
+    for name in ("rows.jsonl", "category/more.parquet", "only-rows/rows.jsonl", "one/data.jsonl"):
+        (tmp_path / name).touch()
+    found = load_tasks(tmp_path)
+    assert [task.id for task in found.tasks] == ["two", "one"]
+    deep, rows = map(str, found.problems)
+    assert "three/task.toml is too deep" in deep
+    assert "task.toml or task.yaml is missing (rows.jsonl in it is not read" in rows
+    assert [notice.partition(" is not read")[0] for notice in found.notices] == [
+        str(tmp_path / "rows.jsonl"),
+        str(tmp_path / "category/more.parquet"),
+    ]

@@ -75,14 +75,15 @@ def test_problems_exit_with_1_and_user_errors_with_2_in_one_line(tmp_path: Path,
     assert COMMAND.call(["validate", str(tmp_path / "a"), "--only", "!bad"]) == 0
     assert COMMAND.call(["convert", str(tmp_path / "a"), "--to", "harbor", "--output", str(tmp_path / "h")]) == 1
     out = capfd.readouterr().out
-    assert "bad: task.yaml is missing" in out
+    assert "bad: task.yaml or task.toml is missing" in out
     assert "1 task can be used, 1 cannot" in out
     assert "1 task written" in out
-    problem = {"place": str(tmp_path / "a/bad"), "what": "task.yaml is missing", "why": "it describes the task"}
+    missing = "task.yaml or task.toml is missing"
+    problem = {"place": str(tmp_path / "a/bad"), "what": missing, "why": "it describes the task"}
     assert tasks_output(capfd, 1, "validate", tmp_path / "a")["problems"] == [problem]
     assert tasks_output(capfd, 1, "list", tmp_path / "a")["problems"] == [problem]
     assert COMMAND.call(["list", str(tmp_path / "a")]) == 1
-    assert "bad: task.yaml is missing" in capfd.readouterr().out
+    assert "bad: task.yaml or task.toml is missing" in capfd.readouterr().out
     for wrong, says in (
         *(
             ([verb, str(tmp_path / "empty")], "name a folder of task folders")
