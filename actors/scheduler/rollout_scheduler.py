@@ -109,7 +109,7 @@ class RolloutScheduler:
         """Run ``plan`` on the workers of training and return its attempts in plan order.
 
         Raises :class:`InfraError` if infrastructure fails an attempt and all its replacements, because the evaluation
-        would be incomplete without it."""
+        would be incomplete without it.  There is no attempt if none of its tasks can run."""
         return await self._evaluations.run(plan)
 
     async def run_online_evaluation(self, plan: OnlineEvaluationPlan) -> Sequence[AttemptRecord]:

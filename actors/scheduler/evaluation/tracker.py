@@ -1,7 +1,7 @@
 """Collects the attempts of one evaluation, each finished exactly once.  Pure.
 
 It ends when every attempt is finished, or when infrastructure failed one of them too often.  A task whose own image,
-setup or service fails is excluded, unless it is the last one.
+setup or service fails is excluded; if every task is, the evaluation ends without an attempt.
 """
 
 from __future__ import annotations
@@ -55,12 +55,17 @@ class EvaluationTracker:
         if not self.is_open(request):
             return ""
         why = " ".join(detail.split())[:300]
-        if failure is InfraFailure.TASK_FAULT and len(self.excluded_tasks) + 1 < len(self.plan.tasks):
+        if failure is InfraFailure.TASK_FAULT:
             self.excluded_tasks.add(request.task)
             self.finished_attempts = {
                 key: attempt for key, attempt in self.finished_attempts.items() if attempt.task != request.task
             }
             self._finish_if_complete()
+            if not self.total:
+                return (
+                    f"evaluation {self.plan.name} has no result: none of its tasks can run, the last of which is "
+                    f"{request.task}: {why}; name others in data.held_out_ids"
+                )
             return f"evaluation {self.plan.name} continues without task {request.task}, which cannot run: {why}"
         self.failure = InfraError(
             f"evaluation {self.plan.name} cannot be completed: infrastructure failed task {request.task} "

@@ -88,6 +88,8 @@ class HeldOutEvaluations:
             attempts = await self.scheduler.call(
                 RolloutScheduler.run_evaluation, evaluation_plan(run, self.held_out_ids, name)
             )
+        if not attempts:  # no task can run, which an alert has said
+            return
         write_run_evaluation(run.directory.path, spec_of_weights(evaluation_spec(run), name, newest), attempts)
         await asyncio.to_thread(self.checkpoints.record_score, step, score_attempts(attempts).pass_at_1)
         headline = evaluation_headline(attempts, run.held_out_families)

@@ -239,6 +239,8 @@ class OnlineEvaluator:
             attempts = await self._evaluate_unless_rolled_back(kept)
             if attempts is None:
                 await self._abort(kept, _ROLLED_BACK)
+            elif not attempts:
+                await self._fail(kept, InfraError("none of its tasks can run"))
             else:
                 await self._finish(kept, attempts)
         except (InfraError, UserError, OSError) as error:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -220,6 +221,16 @@ async def test_an_evaluation_that_infrastructure_fails_does_not_end_the_run(tmp_
     assert why == "no sandbox"
     assert around.checkpoints.scores() == {8: 1.0}
     assert load_pending_evaluations(tmp_path) == []
+
+
+async def test_an_evaluation_without_an_attempt_has_no_score(tmp_path: Path) -> None:
+    around = Around(tmp_path)
+    around.evaluator.plan = replace(PLAN, tasks=())
+    async with around.running():
+        await around.published(4)
+        await around.evaluator.wait_idle()
+    assert around.evaluation_events() == [("started", 4), ("failed", 4)]
+    assert around.checkpoints.scores() == {}
 
 
 async def test_an_evaluation_is_reported_as_failed_if_its_weights_cannot_be_stored(tmp_path: Path) -> None:
