@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import AsyncGenerator, AsyncIterable, Callable
 from dataclasses import dataclass
 
@@ -31,6 +32,7 @@ from sandbox.tasks.allowed_hosts import split_authority
 _CLIENT_S = 120.0
 _TUNNEL_S = 600.0
 _CHUNK_BYTES = 64 << 10
+_REASON_CHARACTERS = 200
 
 
 @dataclass(slots=True)
@@ -108,8 +110,9 @@ class _Connection:
         if self._http.our_state is not h11.SEND_RESPONSE and self._http.our_state is not h11.IDLE:
             raise UpstreamError(text)
         body = f"{PROXY_SAYS}{text}\n".encode()
+        reason = re.sub(r"[^ -~]", "?", text)[:_REASON_CHARACTERS]  # all that a client shows of a refused CONNECT
         headers = [("Content-Length", str(len(body))), ("Content-Type", "text/plain"), ("Connection", "close")]
-        await self._send(h11.Response(status_code=status, headers=headers))
+        await self._send(h11.Response(status_code=status, headers=headers, reason=reason))
         await self._send(h11.Data(data=body))
         await self._send(h11.EndOfMessage())
 

@@ -20,7 +20,7 @@ Remarked on: ``ports``, since nothing outside could reach them; ``platform``; an
 Compose does not start.
 Variables as in ``variables``; those of the harness are defined.
 Not supported, for instance: other folders of the host, privileged, other capabilities, devices, extends,
-secrets, ``extra_hosts``.
+secrets, ``extra_hosts``, aliases in networks, dependencies on a service that ends.
 Source: the Compose specification.
 """
 
@@ -142,8 +142,22 @@ class ComposeHealthcheck(ComposeSection):
     start_interval: Seconds = 0.0
 
 
+def _by_name(value: object) -> object:
+    """Convert ``[a, b]`` to ``{a: {}, b: {}}``."""
+    if not isinstance(value, list):
+        return value
+    names = cast("list[object]", value)
+    return {each: dict[str, object]() for each in names} if all(isinstance(each, str) for each in names) else names
+
+
+def _condition(value: object) -> object:
+    if value == "service_completed_successfully":
+        raise ValueError(f"{value} is not supported: a service runs beside the agent; run it in a Dockerfile instead")
+    return value
+
+
 class ComposeDependency(ComposeSection):
-    condition: Literal["service_started", "service_healthy"] = "service_started"
+    condition: Annotated[Literal["service_started", "service_healthy"], BeforeValidator(_condition)] = "service_started"
     required: bool = True
     restart: bool = False
 
@@ -225,6 +239,10 @@ class ComposeVolume(ComposeSection):
     consistency: Ignored = None
 
 
+class ComposeServiceNetwork(ComposeSection):
+    """What a service says of a network: it has the name of the service in it, and nothing else."""
+
+
 class ComposeService(ComposeSection):
     """Keys that every service may have."""
 
@@ -240,7 +258,9 @@ class ComposeService(ComposeSection):
     cpus: Cpus | None = None
     deploy: ComposeDeploy = ComposeDeploy()
     container_name: Ignored = None
-    depends_on: list[str] | dict[str, ComposeDependency] = Field(default_factory=list[str])
+    depends_on: Annotated[dict[str, ComposeDependency], BeforeValidator(_by_name)] = Field(
+        default_factory=dict[str, ComposeDependency]
+    )
     expose: Ignored = None
     ports: list[Any] = Field(default_factory=list[Any])
     platform: str = ""
@@ -267,7 +287,9 @@ class ComposeService(ComposeSection):
         default_factory=dict[str, ComposeUlimit]
     )
     extra_hosts: Annotated[Ignored, AfterValidator(_no_hosts)] = None
-    networks: list[str] | dict[str, None] = Field(default_factory=list[str])
+    networks: Annotated[dict[str, ComposeServiceNetwork | None], BeforeValidator(_by_name)] = Field(
+        default_factory=dict[str, ComposeServiceNetwork | None]
+    )
     healthcheck: ComposeHealthcheck = ComposeHealthcheck()
 
 

@@ -176,3 +176,32 @@ def test_names_of_hosts_are_refused_with_the_reason(tmp_path: Path, service: str
     assert "extra_hosts" in str(problem)
     assert "a name leads only to services of the file" in str(problem)
     assert load(tmp_path / "none", f"  {service}extra_hosts: []}}\n").problems == ()
+
+
+@pytest.mark.parametrize("service", ["main: {", "db: {image: 'db:1', "])
+@pytest.mark.parametrize(
+    ("lines", "what", "why"),
+    [
+        ("networks: {n: {aliases: [other]}}", "networks.n.aliases", "not in the supported part of Compose"),
+        (
+            "depends_on: {a: {condition: service_completed_successfully}}",
+            "depends_on.a.condition",
+            "service_completed_successfully is not supported",
+        ),
+    ],
+)
+def test_a_key_with_two_forms_is_named_once(tmp_path: Path, service: str, lines: str, what: str, why: str) -> None:
+    (problem,) = load(tmp_path, f"  {service}{lines}}}\n").problems
+    assert problem.what.endswith(what)
+    assert why in problem.why
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "networks: [n], depends_on: [main]",
+        "networks: {n: null}, depends_on: {main: {condition: service_started}}",
+    ],
+)
+def test_networks_and_dependencies_have_two_forms(tmp_path: Path, lines: str) -> None:
+    assert read(tmp_path, f"  db: {{image: 'db:1', {lines}}}\n").services[0].name == "db"
