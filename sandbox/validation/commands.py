@@ -49,7 +49,7 @@ def validate_tasks(
         alike.setdefault(note["what"], []).append(note["task"])
     for what, tasks in alike.items():
         say(f"note {_several(tasks)}: {what}")
-    proofs = prover(lambda proof: say(_line(proof))) if prover and found.tasks else []
+    proofs = prover(lambda proof: _say_proof(proof, say)) if prover and found.tasks else []
     counts = {verdict.value: sum(proof.verdict is verdict for proof in proofs) for verdict in ProofVerdict}
     usable = "1 task" if len(found.tasks) == 1 else f"{len(found.tasks)} tasks"
     say(f"{usable} can be used, {len(found.first_problems)} cannot")
@@ -89,10 +89,12 @@ def _several(tasks: list[str]) -> str:
     return ", ".join(tasks[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-def _line(proof: TaskProof) -> str:
+def _say_proof(proof: TaskProof, say: Say) -> None:
     known = {"oracle": proof.oracle, "no-op": proof.noop, **proof.foils}
     scores = ", ".join(f"{name} {score:g}" for name, score in known.items() if score is not None)
-    return f"{proof.verdict} {proof.task}: {'; '.join(filter(None, (scores, proof.why)))}"
+    say(f"{proof.verdict} {proof.task}: {'; '.join(filter(None, (scores, proof.why)))}")
+    for line in proof.log:
+        say(f"    {line}")
 
 
 def report_dataset(found: Dataset, say: Say, width: int) -> CommandOutcome:

@@ -16,6 +16,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from protocol.errors import InfraError, UserError
+from protocol.plain_text import sanitize_text
 from sandbox.errors import SandboxDestroyed, TaskFault
 from sandbox.grading.grade_result import GradeResult
 from sandbox.grading.grader import grade_sandbox
@@ -31,6 +32,8 @@ from sandbox.validation.live_answers import WHAT_TO_WRITE
 from sandbox.validation.network_needs import find_unmet_needs
 from sandbox.validation.web_oracle import has_web_oracle, run_web_oracle
 
+_LOG_LINES, _LINE_CHARACTERS = 6, 200
+"""What is shown of the tests' output."""
 _SOLVE = "/solution/solve.sh"
 _OTHER_INTERPRETER = re.compile(r"#!(?!.*\b(?:ba)?sh\b)")
 """The first line of a solution that no shell runs."""
@@ -64,6 +67,8 @@ class TaskProof:
     """Score of doing nothing."""
     foils: Mapping[str, float] = field(default_factory=dict[str, float])
     """Score of each foil; 1 for one that passes every test."""
+    log: tuple[str, ...] = ()
+    """Last lines of the output of the tests that the solution did not pass."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +127,9 @@ async def _prove(task: Task, environment: ProofEnvironment) -> TaskProof:
         return TaskProof(task.id, ProofVerdict.LOST, f"{type(error).__name__}: {error}")
     except (SandboxDestroyed, OSError) as error:
         return TaskProof(task.id, ProofVerdict.ORACLE_FAILS, f"the solution destroyed its sandbox: {error}")
-    verdict, why = ProofVerdict.PROVED, ""
+    verdict, why, log = ProofVerdict.PROVED, "", ""
     if not oracle.all_passed:
+        log = oracle.log
         verdict, why = ProofVerdict.ORACLE_FAILS, _explain_failure(oracle, problem, task, only_live=only_live)
     elif noop.all_passed:
         verdict, why = ProofVerdict.NOOP_PASSES, "doing nothing passes every test"
@@ -133,7 +139,12 @@ async def _prove(task: Task, environment: ProofEnvironment) -> TaskProof:
         verdict, why = ProofVerdict.FOIL_PASSES, f"{', '.join(passing)} must not score 1"
     elif idle := sum(test.passed for test in noop.tests):
         why = f"{idle} of {len(noop.tests)} tests pass without any work"
-    return TaskProof(task.id, verdict, why, task_reward(task, oracle), task_reward(task, noop), foils)
+    return TaskProof(task.id, verdict, why, task_reward(task, oracle), task_reward(task, noop), foils, _last_lines(log))
+
+
+def _last_lines(log: str) -> tuple[str, ...]:
+    lines = [line[:_LINE_CHARACTERS] for line in sanitize_text(log).split("\n") if line.strip()]
+    return tuple(lines[-_LOG_LINES:])
 
 
 async def attempt_task(task: Task, environment: ProofEnvironment, act: AgentAction | None = None) -> TaskAttempt:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -14,8 +14,10 @@ from sandbox.grading.grade_result import GradeResult
 from sandbox.grading.grader import Isolation
 from sandbox.grading.results.verdict import GradingOutcome, GradingReport, ReportedTest, judge_reports
 from sandbox.session.shell import CommandResult
+from sandbox.tasks.dataset import Dataset
 from sandbox.tasks.task import Task
 from sandbox.tasks.task_grading import GradingLevel
+from sandbox.validation.commands import validate_tasks
 from sandbox.validation.proofs import ProofEnvironment, ProofVerdict, TaskProof, prove_tasks
 
 TASK = Task("t", "", run_tests="#!/bin/sh\n", solution="true\n", expected_tests=("a", "b"))
@@ -144,6 +146,29 @@ async def test_a_foil_that_passes_is_named():
 async def test_a_foil_that_destroys_its_sandbox_does_not_pass():
     (made,) = await prove_tasks([FOILED], tried("oracle", wrecking="cheat"), 1)
     assert (made.verdict, made.foils["cheat"]) == (ProofVerdict.PROVED, 0.0)
+
+
+async def test_a_failed_solution_shows_the_last_lines_of_the_tests_output():
+    environment = tried("right")
+    log = "\n".join([*map(str, range(9)), "", f"\x1b[31mFAILED{'!' * 999}", ""])
+    logging = replace(environment, grade=lambda session, task: _with_log(environment.grade(session, task), log))
+    lines: list[str] = []
+
+    def prover(on_proof: Callable[[TaskProof], None]) -> list[TaskProof]:
+        on_proof(made)
+        return [made]
+
+    (made,) = await prove_tasks([replace(TASK, solution="wrong\n")], logging, 1)
+    _, answer = validate_tasks(Dataset((TASK,), ()), prover, lines.append, strict=False)
+    shown = [*"45678", f"FAILED{'!' * 194}"]
+    assert lines[1:7] == [f"    {line}" for line in shown]
+    assert cast("Any", answer["proofs"])[0]["log"] == tuple(shown)
+    (solved,) = await prove_tasks([replace(TASK, solution="right\n")], logging, 1)
+    assert (solved.verdict, solved.log) == (ProofVerdict.PROVED, ())
+
+
+async def _with_log(grade: Awaitable[GradeResult], log: str) -> GradeResult:
+    return replace(await grade, log=log)
 
 
 @pytest.mark.parametrize(("passes", "advised"), [(GradingLevel.LIVE, True), (None, False)])
