@@ -14,21 +14,20 @@ from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
+from sandbox.grading.isolation.python_names import (
+    IMPORTERS,
+    LOADER_METHODS,
+    LOADER_MODULES,
+    LOADERS,
+    REPLACER_METHODS,
+    REPLACERS,
+    RUNNERS,
+    STARTER_METHODS,
+    STARTERS,
+    TIMERS,
+)
+
 _OWN_MODULES = frozenset(("pytest", "_pytest", "pluggy", "ctrf", "packaging", "iniconfig", "rewardkit", "__future__"))
-_LOADERS = frozenset((
-    "__import__", "eval", "exec", "importlib.import_module", "importlib.machinery.SourceFileLoader",
-    "importlib.util.spec_from_file_location", "runpy.run_module", "runpy.run_path", "ctypes.CDLL", "ctypes.cdll",
-    "pickle.load", "pickle.loads", "pickle.Unpickler", "marshal.load", "marshal.loads", "shelve.open", "sys.path",
-))  # fmt: skip
-"""What brings code into the process: files that it reads, and modules from a path that the tests change."""
-_COMMAND_CRITERIA = ("succeeds", "output_contains", "output_matches", "output_matches_regex")
-_STARTERS = frozenset((
-    "subprocess.Popen", "subprocess.call", "subprocess.check_call", "subprocess.check_output", "subprocess.run",
-    "subprocess.getoutput", "subprocess.getstatusoutput", "os.popen", "os.system", "os.posix_spawn", "os.posix_spawnp",
-    "pty.spawn", "asyncio.create_subprocess_exec", "asyncio.create_subprocess_shell", "pexpect.spawn", "pexpect.run",
-    *(f"rewardkit.{module}command_{what}" for module in ("", "criteria.") for what in _COMMAND_CRITERIA),
-    *(f"os.{call}{form}" for call in ("exec", "spawn") for form in ("l", "le", "lp", "lpe", "v", "ve", "vp", "vpe")),
-))  # fmt: skip
 
 
 class ExposureKind(StrEnum):
@@ -81,21 +80,132 @@ def parse_python(data: bytes) -> ast.Module | None:
 
 def _exposures(path: str, tree: ast.Module, own: frozenset[str]) -> Iterator[Exposure]:
     known, aliases = _OWN_MODULES | sys.stdlib_module_names | own, dict(find_aliases(tree))
+    timed = _functions(tree) | _parameters(tree) | aliases.keys()
+    reader = _Reader(aliases, known, _imports(tree) - own, timed, _nodes_of_main(tree))
     calls = {id(node.func): node for node in ast.walk(tree) if isinstance(node, ast.Call)}
     for node in ast.walk(tree):
         match node:
             case ast.Import(names=names):
                 yield from _imported(path, node, [each.name for each in names], known)
+            case ast.ImportFrom(module=str(module), names=[ast.alias(name="*")], level=0) if (
+                module in LOADER_MODULES - own
+            ):
+                yield Exposure(ExposureKind.IMPORTED, path, node.lineno, ast.unparse(node))
             case ast.ImportFrom(module=str(module), level=0):
                 yield from _imported(path, node, [module], known)
+            case (
+                ast.Assign(targets=[ast.Name(id="pytest_plugins")], value=ast.expr() as value)
+                | ast.AnnAssign(target=ast.Name(id="pytest_plugins"), value=ast.expr() as value)
+            ):
+                yield from _imported(path, node, _texts(value), known)
             case ast.Name() | ast.Attribute():
-                name, call = full_name(node, aliases), calls.get(id(node))
-                if name in _LOADERS:
-                    yield Exposure(ExposureKind.IMPORTED, path, node.lineno, ast.unparse(call or node))
-                elif name in _STARTERS and not (call and _is_unprivileged(call)):
-                    yield Exposure(ExposureKind.STARTED, path, node.lineno, ast.unparse(call or node))
+                call = calls.get(id(node))
+                if kind := reader.kind_of(node, call):
+                    yield Exposure(kind, path, node.lineno, ast.unparse(call or node))
             case _:
                 pass
+
+
+class _Reader(NamedTuple):
+    """What decides what a name in a file stands for."""
+
+    aliases: Mapping[str, str]
+    known: Collection[str]
+    """Modules that are not the agent's."""
+    imported: Collection[str]
+    """Modules that the file imports, but for the tests' own."""
+    timed: Collection[str]
+    """Names that may stand for functions."""
+    main: Collection[int]
+    """Nodes that run only if the file itself is run."""
+
+    def kind_of(self, node: ast.Name | ast.Attribute, call: ast.Call | None) -> ExposureKind | None:
+        """Return how a name gives code of the agent power, if it does; ``call``: the call of what it names."""
+        name = full_name(node, self.aliases)
+        method = node.attr if isinstance(node, ast.Attribute) else ""
+        if self._loads(node, name, method, call):
+            return ExposureKind.IMPORTED
+        if (name in STARTERS or method in STARTER_METHODS) and not (call and _is_unprivileged(call)):
+            return ExposureKind.STARTED
+        return None
+
+    def _loads(self, node: ast.AST, name: str, method: str, call: ast.Call | None) -> bool:
+        module = name.rpartition(".")[0]
+        if name in LOADERS or (module in LOADER_MODULES and module.partition(".")[0] in self.imported):
+            return True
+        if name in RUNNERS:
+            return id(node) not in self.main
+        if name in TIMERS:
+            return not (call and self._times_function(call))
+        if name in IMPORTERS:
+            named = _first_text(call)
+            return named is None or self._is_other(named)
+        if name in REPLACERS or method in REPLACER_METHODS:
+            named = _first_text(call)
+            return named is not None and "." in named and self._is_other(named)
+        needed = LOADER_METHODS.get(method)
+        return needed is not None and (not needed or needed in self.imported) and id(node) not in self.main
+
+    def _is_other(self, named: str) -> bool:
+        return named.partition(".")[0] not in self.known
+
+    def _times_function(self, call: ast.Call) -> bool:
+        """Return whether a call times a function, with no set-up, which would be text."""
+        match call:
+            case ast.Call(args=[ast.Lambda()]):
+                timed = True
+            case ast.Call(args=[ast.Name(id=name)]):
+                timed = name in self.timed
+            case _:
+                timed = False
+        return timed and all(each.arg != "setup" for each in call.keywords)
+
+
+def _first_text(call: ast.Call | None) -> str | None:
+    """Return the text with which the first argument begins, if it is written there."""
+    values = [*call.args, *(each.value for each in call.keywords)] if call else []
+    while values:
+        match values[0]:
+            case ast.Constant(value=str(text)) | ast.JoinedStr(values=[ast.Constant(value=str(text)), *_]):
+                return text
+            case ast.BinOp(left=left, op=ast.Add()):
+                values = [left]
+            case _:
+                return None
+    return None
+
+
+def _imports(tree: ast.Module) -> set[str]:
+    """Return the modules that a file imports, without what is in them."""
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=names):
+                found |= {each.name.partition(".")[0] for each in names}
+            case ast.ImportFrom(module=str(module), level=0):
+                found.add(module.partition(".")[0])
+            case _:
+                pass
+    return found
+
+
+def _functions(tree: ast.Module) -> set[str]:
+    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+
+
+def _parameters(tree: ast.Module) -> set[str]:
+    return {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
+
+
+def _nodes_of_main(tree: ast.Module) -> set[int]:
+    """Return the nodes below ``if __name__ == "__main__":``."""
+    blocks = (node for node in tree.body if isinstance(node, ast.If))
+    bodies = (part for block in blocks if ast.unparse(block.test) == "__name__ == '__main__'" for part in block.body)
+    return {id(node) for part in bodies for node in ast.walk(part)}
+
+
+def _texts(value: ast.expr) -> list[str]:
+    return [each.value for each in ast.walk(value) if isinstance(each, ast.Constant) and isinstance(each.value, str)]
 
 
 def _imported(path: str, node: ast.stmt, modules: list[str], known: Collection[str]) -> Iterator[Exposure]:
@@ -105,11 +215,18 @@ def _imported(path: str, node: ast.stmt, modules: list[str], known: Collection[s
 
 
 def find_aliases(tree: ast.Module) -> Iterator[tuple[str, str]]:
-    """Yield the names by which the file calls modules and their functions, with their full names."""
+    """Yield the names by which the file calls modules and their functions, with their full names.
+
+    Of those that it has from ``import *``, only what can run code of the agent.
+    """
     for node in ast.walk(tree):
         match node:
             case ast.Import(names=names):
                 yield from ((each.asname, each.name) for each in names if each.asname)
+            case ast.ImportFrom(module=str(module), names=[ast.alias(name="*")], level=0):
+                named = (name.rpartition(".") for name in LOADERS | RUNNERS | TIMERS | IMPORTERS | REPLACERS | STARTERS)
+                public = {name for parent, _, name in named if parent == module} - _functions(tree)
+                yield from ((name, f"{module}.{name}") for name in public)
             case ast.ImportFrom(module=str(module), names=names, level=0):
                 yield from ((each.asname or each.name, f"{module}.{each.name}") for each in names)
             case _:

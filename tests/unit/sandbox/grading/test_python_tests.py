@@ -41,6 +41,94 @@ def test_exposures_are_found_in_the_text(text: str, found: list[tuple[ExposureKi
     assert [(each.kind, each.what) for each in find_python_exposures(tests)] == found
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import pytest\npytest.importorskip('solution')",
+        "import pytest\npytest.importorskip(modname='solution')",
+        "import pytest\ndef test_a(name):\n    pytest.importorskip(name)",
+        "import pytest\npytest.main(['-q', '/app/test_x.py'])",
+        "from pytest import *\nmain(['/app/test_x.py'])",
+        "import unittest\nunittest.defaultTestLoader.discover('/app/checks')",
+        "import unittest\nloader = unittest.TestLoader()\nloader.loadTestsFromName('solution.Tests')",
+        "import doctest\ndoctest.testfile('/app/README.md', module_relative=False)",
+        "import logging.config\nlogging.config.fileConfig('/app/logging.ini')",
+        "from logging import config\nconfig.dictConfig(read('/app/logging.json'))",
+        "import importlib\nimportlib.__import__('solution')",
+        "import builtins\nbuiltins.exec(text)",
+        "from builtins import eval as read\nread(text)",
+        "from importlib.machinery import SourcelessFileLoader\nSourcelessFileLoader('x', '/app/x.pyc').load_module()",
+        "import importlib\nimportlib.machinery.ExtensionFileLoader('x', '/app/x.so')",
+        "import importlib.util\nimportlib.util.find_spec('solution').loader.load_module()",
+        "import zipimport\nzipimport.zipimporter('/app/x.zip')",
+        "import site\nsite.addsitedir('/app')",
+        "def test_a(monkeypatch):\n    monkeypatch.syspath_prepend('/app')",
+        "import ctypes\nctypes.PyDLL('/app/x.so')",
+        "from ctypes import *\ncdll.LoadLibrary('/app/x.so')",
+        "import pydoc\npydoc.locate('solution.square')",
+        "import timeit\ntimeit.timeit('square(3)', setup='from solution import square')",
+        "import timeit\ntimeit.timeit(lambda: 1, setup=text)",
+        "import cProfile\ncProfile.run(text)",
+        "import code\ncode.InteractiveInterpreter().runcode(text)",
+        "from code import *\ninteract()",
+        "import sqlite3\ndef test_a(connection):\n    connection.load_extension('/app/x')",
+        "pytest_plugins = ['solution']",
+        "pytest_plugins: str = 'solution.plugin'",
+        "from unittest.mock import patch\n@patch('solution.now')\ndef test_a(now): ...",
+        "from unittest import mock\nmock.patch(target=f'solution.{name}')",
+        "def test_a(monkeypatch):\n    monkeypatch.setattr('solution.' + name, 1)",
+    ],
+)
+def test_each_way_to_run_code_in_the_tests_process_is_found(text: str):
+    assert {each.kind for each in find_python_exposures({"test_outputs.py": text.encode()})} == {IMPORTED}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from subprocess import *\nrun(['/app/x'], stdout=PIPE)",
+        "import subprocess\nfrom os import *\nsystem('/app/x')",
+        "import posix\nposix.posix_spawn('/app/x', ['x'], {})",
+        "from asyncio import subprocess\nsubprocess.create_subprocess_exec('/app/x')",
+        "async def test_a(loop):\n    await loop.subprocess_shell(make, '/app/x')",
+        "import pty\npty.spawn('/app/x')",
+    ],
+)
+def test_each_way_to_start_a_program_is_found(text: str):
+    assert [each.kind for each in find_python_exposures({"test_outputs.py": text.encode()})] == [STARTED]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import pytest\nif __name__ == '__main__':\n    pytest.main([__file__, '-v'])",
+        "import unittest\nclass A(unittest.TestCase): ...\nif __name__ == '__main__':\n    unittest.main()",
+        "import pytest\npytest.importorskip('helpers')\npytest.importorskip('json')",
+        "from subprocess import *\nrun(['/app/x'], user=65534, stdout=PIPE)",
+        "from subprocess import *\ndef run(): ...\nrun()",
+        "from ctypes import *\nsizeof(c_int)",
+        "import timeit\ntimeit.timeit(lambda: 1, number=3)\ntimeit.default_timer()",
+        "import timeit\ndef measure(what):\n    return timeit.repeat(what, number=3)",
+        "code = read('/app/x')\ncode.strip()",
+        "compile(open('/app/x.py').read(), 'x.py', 'exec')",
+        "import doctest\ndoctest.ELLIPSIS",
+        "pytest_plugins = ['helpers', 'pytest']",
+        "from unittest.mock import patch\npatch('builtins.open')\npatch(f'{__name__}.x')",
+        "from unittest.mock import patch\npatch.dict('os.environ', A='1')",
+        "def test_a(monkeypatch, node):\n    monkeypatch.setattr('time.time', 1)\n    node.setattr('width', 2)",
+        "import sys\ndef test_a(monkeypatch):\n    monkeypatch.setattr(sys, 'argv', ['a.b'])",
+        "def test_a(service):\n    service.discover('/app')",
+    ],
+)
+def test_what_only_resembles_them_is_no_exposure(text: str):
+    tests = {"test_outputs.py": text.encode(), "helpers.py": b""}
+    assert [*find_python_exposures(tests)] == []
+
+
+def test_a_module_of_the_tests_is_not_pythons_of_the_same_name():
+    assert [*find_python_exposures({"test_outputs.py": b"import code\ncode.wanted()", "code.py": b""})] == []
+
+
 def test_an_exposure_names_its_file_and_line():
     (found,) = find_python_exposures({"deep/test_a.py": b"\n\nimport solution\n"})
     assert (found.file, found.line) == ("deep/test_a.py", 3)
