@@ -4,7 +4,8 @@ Tests that import modules of the agent run them in pytest's process, where they 
 that start its programs as root let them end pytest and write reports in its stead. So each session of pytest runs
 tests of longshore's own that must fail (:mod:`sandbox.toolchain.in_container.pytest_canaries`), and proves by a secret
 that they did, and whether a test of the task failed. A run with a session that began and did not is void, and so is one
-whose reports name no failure although its only session had one.
+whose reports name no failure although its only session had one. A reward file is believed without reports that name
+tests if no session had a failure.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 from sandbox.grading.canary_conflicts import find_canary_conflict
 from sandbox.grading.isolation.decision import Isolation
@@ -35,6 +37,19 @@ class CanaryVerdict(StrEnum):
     LIED = "canaries passed: code in pytest's process falsified its outcomes"
 
 
+class CanaryRecord(NamedTuple):
+    """What the sessions of a run have recorded."""
+
+    verdict: CanaryVerdict
+    failures: tuple[bool, ...] = ()
+    """Whether a test failed, for each session; empty unless the verdict is TRUE."""
+
+    @property
+    def proves_passes(self) -> bool:
+        """True if pytest ran and none of its tests failed."""
+        return bool(self.failures) and not any(self.failures)
+
+
 @dataclass(frozen=True, slots=True)
 class Canaries:
     """The canaries of one run of the tests."""
@@ -52,25 +67,21 @@ class Canaries:
             asked["PYTHONPATH"] = ":".join(filter(None, (given.get("PYTHONPATH"), IMAGE_CANARIES)))
         return asked
 
-    def judge(self, record: bytes, *, spotless: bool) -> CanaryVerdict:
-        """Judge what became of the file.
-
-        ``spotless``: pytest's reports name tests and no failure, and every test passed.
-        """
+    def judge(self, record: bytes) -> CanaryRecord:
+        """Judge what became of the file."""
         left, *said = record.decode(errors="replace").split() or [""]
         if LIED in said:
-            return CanaryVerdict.LIED
+            return CanaryRecord(CanaryVerdict.LIED)
         secret, failures = self.secret, list[bool]()
         for _ in range(_MOST_SESSIONS):
             if secret == left:
-                unreported = spotless and failures == [True]
-                return CanaryVerdict.UNREPORTED if unreported else CanaryVerdict.TRUE
+                return CanaryRecord(CanaryVerdict.TRUE, tuple(failures))
             failed = proof_of(secret, failed=True) in said
             if not failed and proof_of(secret, failed=False) not in said:
                 break
             failures.append(failed)
             secret = next_secret(secret)
-        return CanaryVerdict.SILENT
+        return CanaryRecord(CanaryVerdict.SILENT)
 
 
 def plan_canaries(task: Task) -> Canaries | None:

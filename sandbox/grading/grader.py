@@ -176,7 +176,9 @@ async def _run_tests(
             return GradingRun(note=f"the tests could not be started beside what the agent left running: {error}")
         raise SandboxLost(f"the tests could not be started: {error}") from error
     if canaries and not run.timed_out:
-        run = run.with_canaries(canaries.judge(await _canary_record(test_session), spotless=run.spotless))
+        run = run.with_canaries(canaries.judge(await _canary_record(test_session)))
+    if isolation is Isolation.TOOLCHAIN:
+        run = run.by_reward()
     return dataclasses.replace(run, removed_links=removed)
 
 

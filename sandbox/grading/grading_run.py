@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
-from sandbox.grading.canaries import CanaryVerdict
+from sandbox.grading.canaries import CanaryRecord, CanaryVerdict
 from sandbox.grading.grade_result import GradeResult
 from sandbox.grading.isolation.decision import Isolation
 from sandbox.grading.results.report_files import MAX_REPORT_BYTES, read_report
@@ -35,13 +35,24 @@ class GradingRun:
     """Sentence about links to the tests that were removed before."""
     spotless: bool = False
     """True if pytest's reports name tests and no failure, and every test passed."""
+    reward_alone: GradingVerdict | None = None
+    """The verdict of the reward file; None if there is none, or a report names a test."""
     canaries: CanaryVerdict = CanaryVerdict.TRUE
 
-    def with_canaries(self, said: CanaryVerdict) -> GradingRun:
-        """Return this run, void unless the canaries told the truth."""
-        if said is CanaryVerdict.TRUE:
-            return self
-        return replace(self, verdict=None, note=self.note or said.value, canaries=said)
+    def with_canaries(self, record: CanaryRecord) -> GradingRun:
+        """Return this run: void unless the canaries told the truth, by its reward if they prove that tests passed."""
+        said = CanaryVerdict.UNREPORTED if self.spotless and record.failures == (True,) else record.verdict
+        if said is not CanaryVerdict.TRUE:
+            return replace(self, verdict=None, note=self.note or said.value, canaries=said)
+        return self.by_reward() if record.proves_passes else self
+
+    def by_reward(self) -> GradingRun:
+        """Return this run with the verdict of its reward file if no report names a test, and it is not void.
+
+        A script may run pytest so that it names no test that passed. Whoever silences it gets that far too: this is for
+        runs in which that is ruled out, or nothing is.
+        """
+        return replace(self, verdict=self.reward_alone) if self.verdict and self.reward_alone else self
 
     def result(
         self, task: Task, commands: Sequence[str], level: GradingLevel, isolation: Isolation, ms: float
@@ -76,12 +87,21 @@ async def judge_run(
     ``read_file`` reads a report file up to a maximum of bytes. Raises what it raises except OSError and FileTooLarge.
     """
     reports, why_void = await _read_reports(task.reports, read_file) if task.reports else ((), "")
-    has_xfail = any(b"xfail" in each for each in (task.run_tests.encode(), *task.tests.values()))
+    texts = (task.run_tests.encode(), *task.tests.values())
+    has_xfail = any(word in each for each in texts for word in (b"xfail", b"expectedFailure"))
     reports = (*reports, output)
     verdict = judge_reports(task.expected_tests, task.weights, reports, xfails=has_xfail)
     fails_by_exit = task.results_format is ResultsFormat.PYTEST
     note = find_contradiction(exit_code, signalled, verdict, fails_by_exit=fails_by_exit) or why_void or output.fault
-    return GradingRun(None if note else verdict, log, note, spotless=fails_by_exit and are_spotless(verdict, reports))
+    if note:
+        return GradingRun(None, log, note)
+    by_reward = verdict.rewards and not any(each.tests or each.spare_passes for each in reports)
+    return GradingRun(
+        verdict,
+        log,
+        spotless=fails_by_exit and are_spotless(verdict, reports),
+        reward_alone=judge_reports((), {}, reports) if by_reward else None,
+    )
 
 
 async def _read_reports(

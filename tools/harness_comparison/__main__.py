@@ -18,6 +18,7 @@ from tools.harness_comparison.comparison import ComparedRewards, compare, markdo
 from tools.harness_comparison.field_cases import FIELD_CASES
 from tools.harness_comparison.file_cases import FILE_CASES
 from tools.harness_comparison.harnesses import Harbor, TerminalBench
+from tools.harness_comparison.pytest_cases import PYTEST_CASES
 from tools.harness_comparison.service_cases import SERVICE_CASES
 from tools.harness_comparison.step_cases import STEP_CASES
 
@@ -31,7 +32,10 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="one object on standard output, instead of a table")
     given = parser.parse_args()
     theirs, known = (
-        (Harbor(given.harbor.absolute()), (*HARBOR_CASES, *FIELD_CASES, *FILE_CASES, *SERVICE_CASES, *STEP_CASES))
+        (
+            Harbor(given.harbor.absolute()),
+            (*HARBOR_CASES, *FIELD_CASES, *FILE_CASES, *SERVICE_CASES, *PYTEST_CASES, *STEP_CASES),
+        )
         if given.harbor
         else (TerminalBench(given.terminal_bench.absolute()), TERMINAL_BENCH_CASES)
     )

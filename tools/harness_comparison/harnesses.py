@@ -31,6 +31,8 @@ _BUILD = "    build: {context: ., network: none}\n"
 _OFFLINE = f"{_BUILD}    network_mode: none\n"
 """The engine may have no bridge, and no case needs a network."""
 _INTERNAL = "networks: {default: {internal: true}}\n"
+_PYTEST = ("attr", "iniconfig", "more-itertools", "packaging", "pkg-resources", "pluggy", "py", "pytest")
+_PYTEST_PACKAGES = tuple(f"python3-{name}" for name in _PYTEST)
 _TMUX_PACKAGES = ("tmux", "libevent-core-2.1-7", "libutempter0")
 
 
@@ -42,7 +44,8 @@ class Harbor:
     name: str = "Harbor"
 
     def base_image(self) -> str:
-        return ensure_host().base_image
+        """Build an image with pytest, which tests may start."""
+        return _image_with(_PYTEST_PACKAGES)
 
     def write(self, case: ComparisonCase, folder: Path, base_image: str) -> None:
         service = f"    {case.service}\n" if case.service else ""
@@ -90,14 +93,8 @@ class TerminalBench:
     name: str = "Terminal-Bench"
 
     def base_image(self) -> str:
-        """Build an image with tmux, which the harness needs, of packages that this machine downloads."""
-        host = ensure_host()
-        with tempfile.TemporaryDirectory() as folder:
-            subprocess.run(["apt-get", "download", *_TMUX_PACKAGES], cwd=folder, stdout=sys.stderr, check=True)
-            packages = {path.name: path.read_bytes() for path in Path(folder).iterdir()}
-        steps = f"FROM {host.base_image}\nCOPY *.deb /d/\nRUN dpkg -i /d/*.deb && rm -r /d\n"
-        build = ImageBuild({"Dockerfile": steps.encode(), **packages})
-        return asyncio.run(_build(host, Task("tmux", "", build=build, network=TaskNetwork(build=NetworkMode.NONE))))
+        """Build an image with tmux, which the harness needs."""
+        return _image_with(_TMUX_PACKAGES)
 
     def write(self, case: ComparisonCase, folder: Path, base_image: str) -> None:
         service = f"    {case.service}\n" if case.service else ""
@@ -131,6 +128,17 @@ class TerminalBench:
         _run(self.program, ("run", "-p", tasks, *options, "--no-upload-results"))
         results = json.loads((scratch / "run" / "results.json").read_text())["results"]
         return {each["task_id"]: "1" if each["is_resolved"] else "0" for each in results}
+
+
+def _image_with(names: Iterable[str]) -> str:
+    """Build an image with Debian's packages of these names, which this machine downloads."""
+    host = ensure_host()
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run(["apt-get", "download", *names], cwd=folder, stdout=sys.stderr, check=True)
+        packages = {path.name: path.read_bytes() for path in Path(folder).iterdir()}
+    steps = f"FROM {host.base_image}\nCOPY *.deb /d/\nRUN dpkg -i /d/*.deb && rm -r /d\n"
+    build = ImageBuild({"Dockerfile": steps.encode(), **packages})
+    return asyncio.run(_build(host, Task("base", "", build=build, network=TaskNetwork(build=NetworkMode.NONE))))
 
 
 async def _build(host: SandboxHost, task: Task) -> str:

@@ -52,7 +52,9 @@ async def grade_daytona_sandbox(
     finally:
         await _kill_others(machine, spared)
         await machine.call("remove", *folders_for_tests(task))
-    return run.result(task, commands, GradingLevel.SAME, Isolation.IMAGE, (time.perf_counter() - began) * 1000)
+    return run.by_reward().result(
+        task, commands, GradingLevel.SAME, Isolation.IMAGE, (time.perf_counter() - began) * 1000
+    )
 
 
 async def _kill_others(machine: DaytonaHandle, spared: Sequence[str]) -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from sandbox.grading.isolation.decision import Isolation
+from sandbox.grading.steps import task_reward
 from sandbox.pool.sandbox_pool import SandboxPool
 from sandbox.tasks.task import Task
 from sandbox.tasks.task_containers import ImageBuild
@@ -53,6 +54,44 @@ async def test_the_toolchains_pytest_runs_them_and_a_replaced_one_earns_nothing(
         result = await grade_after(pool, task, command)
         assert (result.reward, result.all_passed) == (reward, reward == 1.0), result.log
         assert result.isolation is Isolation.SHARED  # the tests start programs as root
+
+
+UNNAMED = {
+    "verbose": f"pytest /tests/test_outputs.py -v --tb=short\necho $((1 - ($? > 0))) > {REWARD}\n",
+    "quiet": f"cd /app\npython3 -m pytest -q /tests/test_outputs.py && echo 1 > {REWARD} || echo 0 > {REWARD}\n",
+    "hidden": f"pytest -rA /tests/test_outputs.py > /dev/null && echo 1 > {REWARD} || echo 0 > {REWARD}\n",
+}
+"""Scripts that show no name of a test that passed."""
+READS, IMPORTS = b"", b"import sys\nsys.path.insert(0, '/app')\nimport solution\n"
+LEAVES = "echo 'import os; os._exit(0)' > solution.py"
+LEAVES_LATE = "echo 'import atexit, os; atexit.register(os._exit, 0)' > solution.py"
+
+
+@pytest.mark.parametrize("script", UNNAMED)
+@pytest.mark.parametrize(
+    ("first", "isolation"), [(READS, Isolation.TOOLCHAIN), (IMPORTS, Isolation.IMAGE)], ids=["reads", "imports"]
+)
+async def test_a_script_that_names_no_passed_test_is_believed_where_none_failed(
+    pool: SandboxPool, script: str, first: bytes, isolation: Isolation
+):
+    text = (
+        first + b"from pathlib import Path\n\ndef test_answer():\n    assert Path('/app/answer').read_text() == '42'\n"
+    )
+    task = replace(
+        TASK,
+        run_tests=UNNAMED[script],
+        tests={"test_outputs.py": text},
+        expected_tests=("test_answer",),
+        image=python_image(pool.host),
+    )
+    right, cheats = "touch solution.py; printf 42 > answer", (LEAVES, LEAVES_LATE) if first else ()
+    for command, reward in (
+        (right, 1.0),
+        ("touch solution.py; printf 41 > answer", 0.0),
+        *((each, 0) for each in cheats),
+    ):
+        result = await grade_after(pool, task, command)
+        assert (task_reward(task, result), result.isolation) == (reward, isolation), result.log
 
 
 async def test_tests_that_need_the_images_python_run_on_it(pool: SandboxPool):

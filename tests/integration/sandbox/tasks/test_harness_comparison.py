@@ -15,6 +15,7 @@ from tools.harness_comparison.field_cases import FIELD_CASES
 from tools.harness_comparison.field_coverage import find_uncovered
 from tools.harness_comparison.file_cases import FILE_CASES
 from tools.harness_comparison.harnesses import Harbor, TerminalBench
+from tools.harness_comparison.pytest_cases import PYTEST_CASES
 from tools.harness_comparison.service_cases import SERVICE_CASES
 from tools.harness_comparison.step_cases import STEP_CASES
 
@@ -37,7 +38,7 @@ def install(package: str, folder: Path) -> Path:
 
 def test_rewards_of_harbor_s_tasks_are_those_of_harbor(docker_engine: SandboxHost, tmp_path: Path) -> None:
     harbor = Harbor(install("harbor==0.26.0", tmp_path / "venv") / "harbor")
-    cases = (*HARBOR_CASES, *FIELD_CASES, *FILE_CASES, *SERVICE_CASES, *STEP_CASES)
+    cases = (*HARBOR_CASES, *FIELD_CASES, *FILE_CASES, *SERVICE_CASES, *PYTEST_CASES, *STEP_CASES)
     assert find_uncovered(harbor.task_fields(), cases) == [], "Harbor has keys without a case"
     compared = compare(cases, harbor, tmp_path / "comparison")
     assert [each for each in compared if not each.is_expected] == []

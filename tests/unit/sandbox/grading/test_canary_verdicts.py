@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from sandbox.grading.canaries import Canaries, CanaryVerdict, plan_canaries
+from sandbox.grading.canaries import Canaries, CanaryRecord, CanaryVerdict, plan_canaries
 from sandbox.grading.canary_conflicts import find_canary_conflict
+from sandbox.grading.grading_run import GradingRun
 from sandbox.grading.isolation.decision import Isolation
+from sandbox.grading.results.verdict import GradedTest, GradingOutcome, GradingVerdict
 from sandbox.tasks.task import Task
 from sandbox.toolchain.in_container import canary_proofs
 from sandbox.toolchain.in_container.canary_proofs import LIED, next_secret
@@ -40,8 +42,7 @@ def proof_of(secret: str, *, failed: bool = False) -> str:
     ],
 )
 def test_every_session_that_has_begun_must_prove_that_its_canaries_failed(lines: list[str], verdict: CanaryVerdict):
-    for spotless in (True, False):
-        assert Canaries(FIRST).judge("\n".join(lines).encode(), spotless=spotless) is verdict
+    assert Canaries(FIRST).judge("\n".join(lines).encode()).verdict is verdict
 
 
 @pytest.mark.parametrize(
@@ -59,7 +60,31 @@ def test_a_failure_of_the_only_session_must_be_in_the_reports(
     failed: list[bool], spotless: bool, verdict: CanaryVerdict
 ):
     proofs = [proof_of(secret, failed=each) for secret, each in zip(SECRETS, failed, strict=False)]
-    assert Canaries(FIRST).judge("\n".join((SECRETS[len(failed)], *proofs)).encode(), spotless=spotless) is verdict
+    record = Canaries(FIRST).judge("\n".join((SECRETS[len(failed)], *proofs)).encode())
+    assert record.failures == tuple(failed)
+    assert GradingRun(spotless=spotless).with_canaries(record).canaries is verdict
+
+
+ALONE = GradingVerdict((GradedTest("reward", GradingOutcome.PASSED),), {"reward": 1.0})
+MISSING = GradingVerdict((GradedTest("test_a", GradingOutcome.MISSING),), {"reward": 1.0})
+
+
+@pytest.mark.parametrize(
+    ("verdict", "alone", "record", "counts"),
+    [
+        (MISSING, ALONE, CanaryRecord(CanaryVerdict.TRUE, (False,)), ALONE),
+        (MISSING, ALONE, CanaryRecord(CanaryVerdict.TRUE, (False, True)), MISSING),
+        (MISSING, ALONE, CanaryRecord(CanaryVerdict.TRUE), MISSING),
+        (MISSING, ALONE, CanaryRecord(CanaryVerdict.SILENT), None),
+        (MISSING, None, CanaryRecord(CanaryVerdict.TRUE, (False,)), MISSING),
+        (None, ALONE, CanaryRecord(CanaryVerdict.TRUE, (False,)), None),
+    ],
+    ids=["passed", "one failed", "no pytest", "ended early", "named by reports", "void"],
+)
+def test_a_reward_counts_alone_if_no_report_names_a_test_and_pytest_has_none_that_failed(
+    verdict: GradingVerdict | None, alone: GradingVerdict | None, record: CanaryRecord, counts: GradingVerdict | None
+):
+    assert GradingRun(verdict, reward_alone=alone).with_canaries(record).verdict == counts
 
 
 LEAVES = "import os\ndef pytest_sessionfinish(exitstatus):\n    os._exit(exitstatus)"

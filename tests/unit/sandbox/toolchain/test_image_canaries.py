@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.grading.canaries import Canaries, CanaryVerdict
+from sandbox.grading.grading_run import GradingRun
 from sandbox.toolchain.in_container.layout import CANARIES_VARIABLE
 from sandbox.toolchain.verifier_programs import install_image_canaries
 
@@ -76,7 +77,7 @@ def _judge_pytest(tmp_path: Path, text: str, *options: str) -> CanaryVerdict:
     words = (sys.executable, "-m", "pytest", "-q", "--rootdir=.", "-c/dev/null", *options, "test_a.py")
     ended = subprocess.run(words, cwd=tmp_path, env=env, stdout=sys.stderr, check=False)
     assert ended.returncode in {0, 1}, "the canaries have ended the session otherwise than its tests"
-    return canaries.judge(record.read_bytes(), spotless=True)
+    return GradingRun(spotless=True).with_canaries(canaries.judge(record.read_bytes())).canaries
 
 
 KEEPS_REPORTS = """
