@@ -32,7 +32,7 @@ _OFFLINE = f"{_BUILD}    network_mode: none\n"
 """The engine may have no bridge, and no case needs a network."""
 _INTERNAL = "networks: {default: {internal: true}}\n"
 _PYTEST = ("attr", "iniconfig", "more-itertools", "packaging", "pkg-resources", "pluggy", "py", "pytest")
-_PYTEST_PACKAGES = tuple(f"python3-{name}" for name in _PYTEST)
+_PYTEST_PACKAGES = ("libpython3.11-stdlib", *(f"python3-{name}" for name in _PYTEST))
 _TMUX_PACKAGES = ("tmux", "libevent-core-2.1-7", "libutempter0")
 
 
@@ -136,7 +136,7 @@ def _image_with(names: Iterable[str]) -> str:
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run(["apt-get", "download", *names], cwd=folder, stdout=sys.stderr, check=True)
         packages = {path.name: path.read_bytes() for path in Path(folder).iterdir()}
-    steps = f"FROM {host.base_image}\nCOPY *.deb /d/\nRUN dpkg -i /d/*.deb && rm -r /d\n"
+    steps = f"FROM {host.base_image}\nCOPY *.deb /d/\nRUN dpkg --unpack /d/*.deb && rm -r /d\n"
     build = ImageBuild({"Dockerfile": steps.encode(), **packages})
     return asyncio.run(_build(host, Task("base", "", build=build, network=TaskNetwork(build=NetworkMode.NONE))))
 
