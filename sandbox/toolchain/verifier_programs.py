@@ -40,11 +40,12 @@ version = {version}
 _VERIFIER_PACKAGE = "longshore_verifier"
 """Name of :mod:`sandbox.toolchain.in_container` in the environment, where tests may have a package ``sandbox``."""
 _CANARIES_MODULES = ("layout.py", "canary_proofs.py", "pytest_canaries.py")
-_VERIFIER_MODULES = (*_CANARIES_MODULES, "pytest_guard.py", "rewardkit_judges.py")
+_VERIFIER_MODULES = (*_CANARIES_MODULES, "archive_guard.py", "pytest_guard.py", "rewardkit_judges.py")
 _LITELLM = "litellm_stand_in.py"
 _PYTEST = f"""#!{ENVIRONMENT}/bin/python
 import os, sys
 from importlib.machinery import FileFinder, PathFinder, SourceFileLoader
+from {_VERIFIER_PACKAGE}.archive_guard import keep_archives_inside
 from {_VERIFIER_PACKAGE}.pytest_canaries import run_pytest
 from {_VERIFIER_PACKAGE}.pytest_guard import erase_arguments, hide_test_ids
 
@@ -63,6 +64,7 @@ while "--ctrf" in words[:-1]:
 sys.argv[1:] = words
 erase_arguments()
 hide_test_ids()
+keep_archives_inside()
 code = run_pytest()
 sys.stdout.flush()
 sys.exit(code)
@@ -75,7 +77,9 @@ there only if its name is one that the tests mean (that package, the working dir
 """
 _REWARDKIT = f"""#!{ENVIRONMENT}/bin/python
 import sys
+from {_VERIFIER_PACKAGE}.archive_guard import keep_archives_inside
 from {_VERIFIER_PACKAGE}.rewardkit_judges import run_rewardkit
+keep_archives_inside()
 sys.exit(run_rewardkit())
 """
 _CANARIES_PLUGIN = "longshore_canaries"

@@ -31,6 +31,8 @@ _MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 """Names of images' architectures, by those of machines."""
 _MOST_SHOWN = 60
 _STARTS_AS = re.compile(rf"\b{START_STOP_DAEMON}\b|\buser\s*=\s*[1-9]")
+_EXTRACTS = ((b"unpack_archive(",), (b"tarfile", b".extractall("), (b"tarfile", b".extract("))
+"""Words of which all are in a test that extracts an archive."""
 _EXPOSURES = {
     ExposureKind.IMPORTED: (
         "its tests run code that may be the agent's in their own process ({}): canaries show whether it falsifies "
@@ -89,6 +91,11 @@ def _isolation_warnings(task: Task) -> Iterator[str]:
         )
     elif why is None and calls_plain_programs(task.run_tests, task.tests):
         yield "its script starts the image's pytest, but the toolchain's runs its tests (docs/grading.md)"
+    if why is not None and any(map(_extracts, task.tests.items())):
+        yield (
+            "its tests extract archives by the image's Python, which may follow links in them to what is expected: "
+            "give filter='data'"
+        )
     yield from _exposure_warnings(task)
     if conflict := find_canary_conflict(task):
         yield f"its tests run without canaries, because of {_short(conflict)} (docs/grading.md)"
@@ -114,6 +121,13 @@ def _exposure_warnings(task: Task) -> Iterator[str]:
         if places := [each for each in found if each.kind is kind]:
             first, more = places[0], f" and {len(places) - 1} more" if len(places) > 1 else ""
             yield harm.format(f"{_short(first.what)} in {first.file}:{first.line}{more}")
+
+
+def _extracts(test: tuple[str, bytes]) -> bool:
+    """Return whether a file, by path, is Python that extracts archives as the running version of it does."""
+    path, data = test
+    used = any(all(word in data for word in words) for words in _EXTRACTS)
+    return used and path.endswith(".py") and b"filter=" not in data
 
 
 def _image_warnings(task: Task) -> Iterator[str]:

@@ -31,6 +31,14 @@ from pathlib import Path
 def test_answer():
     assert Path("/app/answer").read_text() == (Path(__file__).parent / "expected.txt").read_text()
 """
+EXTRACTS = b"""
+import shutil
+from pathlib import Path
+
+def test_answer(tmp_path):
+    shutil.unpack_archive("/app/answer.tar", tmp_path)
+    assert (tmp_path / "answer").read_text() == (Path(__file__).parent / "expected.txt").read_text()
+"""
 WRITES = b"""
 from pathlib import Path
 
@@ -108,6 +116,22 @@ async def test_a_link_to_the_output_of_a_test_does_not_count_as_an_answer(
     task = replace(PROJECT_TASK, grading=level, tests={"test_outputs.py": PRINTS})
     result = await grade_after(pool, task, f"ln -s /dev/stdout /var/log/x; ln -s {link} answer")
     assert (result.score, result.isolation) == (0.0, isolation_at(level)), result.log
+
+
+@pytest.mark.parametrize(
+    "fill",
+    [
+        "ln -s /tests/expected.txt answer; tar cf answer.tar answer; rm answer",
+        "echo 1 > answer; mkdir tests; cp answer tests/expected.txt; tar cPf answer.tar --transform s,^tests,/tests, *",
+    ],
+    ids=["links to the tests", "replaces the tests"],
+)
+async def test_an_archive_that_leads_to_the_tests_does_not_count_as_an_answer(pool: SandboxPool, fill: str):
+    task = replace(PROJECT_TASK, tests={"test_outputs.py": EXTRACTS, "expected.txt": EXPECTED})
+    result = await grade_after(pool, task, fill)
+    assert (result.score, result.isolation) == (0.0, isolation_at(task.grading)), result.log
+    honest = await grade_after(pool, task, "echo 'the answer is 42' > answer; tar cf answer.tar answer")
+    assert honest.score == 1.0, honest.log
 
 
 @pytest.mark.parametrize("level", GradingLevel)

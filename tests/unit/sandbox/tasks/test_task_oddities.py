@@ -172,6 +172,24 @@ def test_tests_that_ask_for_an_older_python_are_warned_about(tmp_path: Path):
     assert "its tests ask for Python 3.12 and run on the toolchain's 3.13" in find_task_warnings(task)
 
 
+@pytest.mark.parametrize(
+    ("test", "script", "warned"),
+    [
+        ("import shutil\nshutil.unpack_archive('/app/x.tar', 'x')\n", "python3 /tests/test_outputs.py\n", True),
+        ("import tarfile\ntarfile.open('/app/x.tar').extractall('x')\n", "python3 /tests/test_outputs.py\n", True),
+        ("import shutil\nshutil.unpack_archive('x.tar', filter='data')\n", "python3 /tests/test_outputs.py\n", False),
+        ("import zipfile\nzipfile.ZipFile('x.zip').extractall('x')\n", "python3 /tests/test_outputs.py\n", False),
+        ("import shutil\nshutil.unpack_archive('/app/x.tar', 'x')\n", "pytest $TEST_DIR/test_outputs.py\n", False),
+    ],
+)
+def test_tests_that_extract_archives_by_the_images_python_are_warned_about(
+    tmp_path: Path, test: str, script: str, warned: bool
+):
+    files = {"run-tests.sh": script, "tests/test_outputs.py": test}
+    (task,) = load_tasks(folder(tmp_path / "t", TB | files)).tasks
+    assert any("filter='data'" in each for each in find_task_warnings(task)) is warned
+
+
 def test_a_script_with_crlf_and_tests_that_name_the_user_nobody_are_warned_about(tmp_path: Path):
     (windows,) = load_tasks(folder(tmp_path / "w", TB | {"run-tests.sh": "#!/bin/sh\r\npytest\r\n"})).tasks
     assert any("CR LF" in each for each in find_task_warnings(windows))
