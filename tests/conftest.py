@@ -24,6 +24,7 @@ settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
 _USES_DOCKER = re.compile(r"\bmark\.docker\b|\bdocker_engine\b")
+_RAY_TRIES = 5
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -99,6 +100,13 @@ def ray_node() -> Iterator[None]:
     """For every test in this process that needs none of its own: there can be one at a time."""
     import ray
 
-    ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=80 * 2**20)
+    for left in reversed(range(_RAY_TRIES)):
+        try:
+            ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=80 * 2**20)
+            break
+        except Exception:  # Ray raises the bare class for a node that is not up in 30 s
+            ray.shutdown()
+            if not left:
+                raise
     yield
     ray.shutdown()

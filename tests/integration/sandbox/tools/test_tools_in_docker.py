@@ -319,9 +319,9 @@ async def test_a_python_program_has_a_time_a_memory_and_an_output_limit(pool: Sa
         much = await agent("code_interpreter", code="print('a' * 10_000_000)")
         assert len(much) < 1200
         assert "Output truncated" in much
-        agent.context = replace(agent.context, command_timeout_s=0.5)
+        agent.context = replace(agent.context, command_timeout_s=5.0)
         endless = "import subprocess\nprint('begun')\nsubprocess.run(['sleep', '1000'])"
-        assert (await agent("code_interpreter", code=endless)).startswith("begun\nCommand timed out after 0.5 s")
+        assert (await agent("code_interpreter", code=endless)).startswith("begun\nCommand timed out after 5 s")
         agent.context = replace(agent.context, command_timeout_s=S)
         assert await agent("code_interpreter", code="import os\nprint('sleep' in os.popen('ps -e').read())") == "False"
 
