@@ -29,6 +29,8 @@ _OTHER_PYTHON = re.compile(r"\buvx?\b[^\n;&|]*?\s(?:-p|--python)[ =]([\w.@]+)")
 _PLATFORM = re.compile(r"--platform=[\"']?(?P<system>\w+/)?(?P<architecture>\w+)")
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 """Names of images' architectures, by those of machines."""
+_AGENTS_RECORD = re.compile(r"/logs/agent/trajectory\.json|\btrajectory_(?:turn_count|tool_(?:not_)?used)\b")
+"""Matches its path, and what rewardkit judges by it."""
 _MOST_SHOWN = 60
 _STARTS_AS = re.compile(rf"\b{START_STOP_DAEMON}\b|\buser\s*=\s*[1-9]")
 _EXTRACTS = ((b"unpack_archive(",), (b"tarfile", b".extractall("), (b"tarfile", b".extract("))
@@ -69,6 +71,11 @@ def _grading_warnings(task: Task) -> Iterator[str]:
         yield f"its tests ask for Python {version} and run on the toolchain's {PYTHON}"
     if idle := sorted(_idle_weights(task)):
         yield f"its weights name {', '.join(idle)}, which is not a test of test_outputs.py"
+    if any(map(_AGENTS_RECORD.search, verifier_texts(task))):
+        yield (
+            "its tests read /logs/agent/trajectory.json, Harbor's record of what the agent did, which nothing but the "
+            "agent itself writes here"
+        )
     yield from find_uncrossable_usage(task)
     yield from find_missing_modules(task)
     if task.grading is GradingLevel.ARTIFACTS and not task.carries_artifacts:

@@ -166,6 +166,19 @@ def test_missing_tests_and_weights_of_missing_tests_are_warned_about(tmp_path: P
     assert "its weights name test_b, which is not a test of test_outputs.py" in list(find_task_warnings(weighted))
 
 
+@pytest.mark.parametrize(
+    ("text", "reads"),
+    [
+        ("import rewardkit as rk\nrk.trajectory_turn_count(20)\n", True),
+        ("open('/logs/agent/trajectory.json')\n", True),
+        ("open('/app/trajectory.json')\n", False),
+    ],
+)
+def test_tests_that_read_harbors_record_of_the_agent_are_warned_about(tmp_path: Path, text: str, reads: bool):
+    (task,) = load_tasks(folder(tmp_path / "t", HARBOR | {"tests/c.py": text})).tasks
+    assert any("/logs/agent/trajectory.json" in each for each in find_task_warnings(task)) is reads
+
+
 def test_tests_that_ask_for_an_older_python_are_warned_about(tmp_path: Path):
     script = {"run-tests.sh": "uvx --python 3.12 pytest $TEST_DIR/test_outputs.py\nuvx -p 3.13 pytest\n"}
     (task,) = load_tasks(folder(tmp_path / "t", TB | script)).tasks
