@@ -94,7 +94,7 @@ async def test_time_spent_waiting_for_a_running_command_is_charged_to_the_agent(
     )
     answer = await waiting.call("shell_exec", {"id": "a", "command": "sleep 9"}, print)
     assert "is still running" in answer.text
-    assert answer.ms >= 50
+    assert answer.ms > 25
 
 
 async def test_an_agent_can_call_only_tools_of_its_set() -> None:
