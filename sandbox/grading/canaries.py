@@ -38,7 +38,7 @@ class CanaryVerdict(StrEnum):
 
 
 class CanaryRecord(NamedTuple):
-    """What the sessions of a run have recorded."""
+    """The record of a run says what its canaries showed, and in which of its sessions a test failed."""
 
     verdict: CanaryVerdict
     failures: tuple[bool, ...] = ()

@@ -95,12 +95,12 @@ async def judge_run(
     note = find_contradiction(exit_code, signalled, verdict, fails_by_exit=fails_by_exit) or why_void or output.fault
     if note:
         return GradingRun(None, log, note)
-    by_reward = verdict.rewards and not any(each.tests or each.spare_passes for each in reports)
+    names_tests = any(each.tests or each.spare_passes for each in reports)
     return GradingRun(
         verdict,
         log,
         spotless=fails_by_exit and are_spotless(verdict, reports),
-        reward_alone=judge_reports((), {}, reports) if by_reward else None,
+        reward_alone=judge_reports((), {}, reports) if verdict.rewards and not names_tests else None,
     )
 
 

@@ -47,7 +47,7 @@ SERVICE_LIMITS = ContainerLimits(pids=256)
 """Limits of each service, unless the task sets others."""
 _INTERVAL_S = 0.25
 _IMPOSSIBLE = re.compile("unable to find (user|group)|not a directory|chdir to cwd")
-"""What the daemon says of a user or a folder that the container cannot have."""
+"""Matches the daemon's words for a user or a folder that a container cannot have."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,12 +20,12 @@ LOADERS = frozenset((
     *(f"doctest.{name}" for name in ("testfile", "run_docstring_examples", "debug", "debug_src", "debug_script")),
     *(f"doctest.{name}" for name in ("DocFileSuite", "DocFileTest", "DocTestParser", "DocTestRunner", "DebugRunner")),
 ))  # fmt: skip
-"""What brings code into the process: files that it reads, and modules from a path that the tests change."""
+"""These names bring code into the process, from files that they read or from a path that the tests change."""
 LOADER_MODULES = frozenset((
     "_frozen_importlib", "_frozen_importlib_external", "_imp", "bdb", "code", "importlib._bootstrap",
     "importlib._bootstrap_external", "importlib.machinery", "pdb", "pydoc", "runpy", "zipimport",
 ))  # fmt: skip
-"""All that is in these modules does."""
+"""Everything in these modules brings code into the process."""
 LOADER_METHODS = {
     "discover": "unittest",
     "loadTestsFromName": "unittest",
@@ -35,16 +35,17 @@ LOADER_METHODS = {
     "import_plugin": "",
     "syspath_prepend": "",
 }
-"""Methods that do, with the module that a file imports to have such an object."""
+"""These methods bring code into the process. Each has the module that a file imports to get such an object."""
 RUNNERS = frozenset(("pytest.main", "pytest.console_main", "unittest.main"))
-"""What runs other tests, except where a file runs itself."""
+"""These functions run other tests, except where a file runs itself with them."""
 TIMERS = frozenset(("timeit.timeit", "timeit.repeat", "timeit.Timer"))
-"""What runs text, or a function."""
+"""These functions run either a text, which is code, or a function of the tests."""
 IMPORTERS = frozenset(("pytest.importorskip", "importlib.util.find_spec", "pkgutil.resolve_name"))
-"""What imports the module that its first argument names."""
+"""These functions import the module that their first argument names."""
 REPLACERS = frozenset(("unittest.mock.patch", "unittest.mock.patch.dict", "unittest.mock.patch.multiple"))
-"""What imports the module that its first argument names if that is text, as do the next."""
+"""These functions import the module that their first argument names if it is a text."""
 REPLACER_METHODS = frozenset(("setattr", "delattr"))
+"""These methods of pytest's ``monkeypatch`` import such a module too."""
 
 STARTERS = frozenset((
     *(f"subprocess.{name}" for name in ("Popen", "call", "check_call", "check_output", "run")),
@@ -58,4 +59,4 @@ STARTERS = frozenset((
     *(f"rewardkit.{module}command_{what}" for module in ("", "criteria.") for what in _COMMAND_CRITERIA),
 ))  # fmt: skip
 STARTER_METHODS = frozenset(("subprocess_exec", "subprocess_shell"))
-"""Methods of asyncio's loops."""
+"""These methods of asyncio's event loops start programs."""

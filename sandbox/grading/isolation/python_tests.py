@@ -107,7 +107,7 @@ def _exposures(path: str, tree: ast.Module, own: frozenset[str]) -> Iterator[Exp
 
 
 class _Reader(NamedTuple):
-    """What decides what a name in a file stands for."""
+    """The facts about a file that decide what a name in it stands for."""
 
     aliases: Mapping[str, str]
     known: Collection[str]
