@@ -11,6 +11,7 @@ import socket
 from enum import StrEnum
 
 IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
+IpNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class AddressKind(StrEnum):
@@ -77,6 +78,32 @@ def classify_address(address: IpAddress) -> AddressKind:
         if address not in _UNICAST_IPV6:
             return AddressKind.RESERVED
     return AddressKind.PUBLIC if address.is_global else AddressKind.RESERVED
+
+
+def parse_ip_network(text: str) -> IpNetwork | None:
+    """Return a range of addresses written like ``192.0.2.0/24``; None for anything else, one whose address has bits
+    beyond its prefix included."""
+    try:
+        return ipaddress.ip_network(text) if "/" in text and "%" not in text else None
+    except ValueError:
+        return None
+
+
+def classify_network(network: IpNetwork) -> AddressKind:
+    """Return what every address of a range leads to; public where some may be."""
+    for known, kind in _KINDS:
+        if is_within(network, known):
+            return kind
+    if isinstance(network, ipaddress.IPv6Network) and not network.overlaps(_UNICAST_IPV6):
+        return AddressKind.RESERVED
+    return AddressKind.PUBLIC
+
+
+def is_within(inner: IpNetwork, outer: IpNetwork) -> bool:
+    """Return whether every address of ``inner`` is one of ``outer``."""
+    if isinstance(inner, ipaddress.IPv4Network):
+        return isinstance(outer, ipaddress.IPv4Network) and inner.subnet_of(outer)
+    return isinstance(outer, ipaddress.IPv6Network) and inner.subnet_of(outer)
 
 
 def _unwrap(address: IpAddress) -> IpAddress:

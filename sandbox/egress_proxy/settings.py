@@ -11,7 +11,8 @@ from pydantic import Field, model_validator
 from protocol.settings import ConfigSection
 from sandbox.docker.network.proxy_address import PROXY_HOST, PROXY_PORT
 from sandbox.egress_proxy.index_links import proxied_path
-from sandbox.tasks.allowed_hosts import NOT_A_HOST, can_match
+from sandbox.ip_addresses import AddressKind, classify_network
+from sandbox.tasks.allowed_hosts import NOT_A_HOST, parse_allowed_host
 
 PROXY_ADDRESS = f"http://{PROXY_HOST}:{PROXY_PORT}"
 CacheSize = Annotated[float, Field(gt=0)]
@@ -23,8 +24,8 @@ class EgressProxySettings(ConfigSection):
 
     allow_hosts: tuple[str, ...] = ()
     """Hosts that every task in network mode ``proxy`` or ``full`` may reach in addition to its own list:
-    ``example.org``, ``*.example.org``. A host named here (without ``*.``) may have a private address; one of this
-    machine is reached only if named as an address with its port."""
+    ``example.org``, ``*.example.org``, ``192.0.2.0/24``. A host or range named here (without ``*.``) may have private
+    addresses; one of this machine is reached only if named as an address with its port."""
     python_index: str = ""
     """Package index for pip and uv in network mode ``proxy``; each file is fetched once for all sandboxes of a
     machine."""
@@ -37,8 +38,13 @@ class EgressProxySettings(ConfigSection):
     @model_validator(mode="after")
     def _has_valid_hosts_and_indexes(self) -> Self:
         for host in self.allow_hosts:
-            if not can_match(host):
+            allowed = parse_allowed_host(host)
+            if allowed is None:
                 raise ValueError(f"'{host}' {NOT_A_HOST}")
+            if isinstance(allowed.host, str):
+                continue
+            if (kind := classify_network(allowed.host)) not in {AddressKind.PUBLIC, AddressKind.PRIVATE}:
+                raise ValueError(f"'{host}' allows nothing: it is {kind}, each of which has to be named by itself")
         for index in self._indexes:
             if urlsplit(index).scheme not in {"http", "https"}:
                 raise ValueError(f"'{index}' is not a package index: write its URL, for example https://host/simple")

@@ -62,7 +62,7 @@ class UpstreamRequest:
 
 async def vet_host(allowed: AllowList, host: str, port: int) -> VettedHost:
     """Check and resolve a host. Raises EgressRefusedError, UpstreamError."""
-    if not allowed.allows(host, port):
+    if not allowed.allows(host, port) and not allowed.may_allow_address(host, port):
         raise EgressRefusedError(_refusal(allowed, host, port))
     loop = asyncio.get_running_loop()
     try:

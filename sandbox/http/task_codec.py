@@ -20,7 +20,7 @@ from protocol.trajectory import MAX_REWARD
 from sandbox.docker.network.private_networks import MAX_SERVICES
 from sandbox.images.image_names import is_reference
 from sandbox.process_limits import find_limit_problems
-from sandbox.tasks.allowed_hosts import split_authority
+from sandbox.tasks.allowed_hosts import parse_allowed_host
 from sandbox.tasks.file_tree import entry_problem
 from sandbox.tasks.task import Task, TaskStep
 from sandbox.tasks.task_containers import ImageBuild, SharedFolder, TaskHealthcheck, TaskService, TestsEnvironment
@@ -30,7 +30,7 @@ _ID = re.compile(r"[A-Za-z0-9_.-]{1,200}")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _VOLUME_NAME = re.compile(r"[a-zA-Z0-9._-]{1,200}")
 _HOST_NAME = re.compile(r"[a-z0-9]([a-z0-9_-]{0,61}[a-z0-9])?")
-_ALLOWED_HOST = re.compile(r"(\*\.)?[A-Za-z0-9._-]{1,253}(:[0-9]{1,5})?|\[[0-9A-Fa-f:.]{2,45}\](:[0-9]{1,5})?")
+_ALLOWED_HOST = re.compile(r"(\*\.)?[A-Za-z0-9._-]{1,253}(:[0-9]{1,5})?|\[?[0-9A-Fa-f:./]{2,64}\]?(:[0-9]{1,5})?")
 _WEB_ADDRESS = re.compile(r"https?://[^\s\x00-\x1f]{1,2000}")
 MAX_MEMORY_MB, MAX_PIDS, MAX_CPUS, MAX_SECONDS = 1 << 20, 1 << 16, 1024.0, 86_400.0
 MAX_STORAGE_MB = 1 << 24
@@ -114,7 +114,7 @@ def check_task_bounds(task: Task) -> Task:
         "build_timeout_s": 0 < task.build_timeout_s <= MAX_SECONDS,
         "network.allowed_hosts": len(task.network.allowed_hosts) <= MAX_NAMES
         and all(map(_ALLOWED_HOST.fullmatch, task.network.allowed_hosts))
-        and None not in (split_authority(host, 0) for host in task.network.allowed_hosts),
+        and None not in map(parse_allowed_host, task.network.allowed_hosts),
         "steps": len(task.steps) <= MAX_NAMES,
         "services": len(task.services) <= MAX_SERVICES and _differ(service.name for service in task.services),
     }

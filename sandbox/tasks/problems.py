@@ -19,7 +19,7 @@ from pydantic import BaseModel, ValidationError
 from protocol.cli.validation_errors import describe_invalid_value
 from protocol.trajectory import MAX_REWARD
 from sandbox.process_limits import find_limit_problems
-from sandbox.tasks.allowed_hosts import NOT_A_HOST, can_match
+from sandbox.tasks.allowed_hosts import NOT_A_HOST, parse_allowed_host
 from sandbox.tasks.file_tree import FileTree, entry_problem, is_within, path_problem
 from sandbox.tasks.loaded_task import LoadedTask
 from sandbox.tasks.task import Task, TaskError
@@ -204,7 +204,9 @@ def _broken_rules(task: Task) -> Iterator[tuple[str, str]]:
         if not _NAME.fullmatch(name):
             yield f"the foil {name!r} has other characters than A-Z a-z 0-9 _ . -", "it is a file's name"
     yield from (
-        (f"allowed_hosts: {host!r}", f"it {NOT_A_HOST}") for host in task.network.allowed_hosts if not can_match(host)
+        (f"allowed_hosts: {host!r}", f"it {NOT_A_HOST}")
+        for host in task.network.allowed_hosts
+        if parse_allowed_host(host) is None
     )
     yield from _broken_numbers(task)
     yield from _broken_paths(task)

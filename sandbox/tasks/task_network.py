@@ -28,7 +28,8 @@ class TaskNetwork:
     agent: NetworkMode = NetworkMode.NONE
     verify: NetworkMode = NetworkMode.NONE
     allowed_hosts: tuple[str, ...] = ()
-    """Hosts for phases with ``proxy``: names, ``*.example.org`` for subdomains; ports 80 and 443 unless given."""
+    """Hosts for phases with ``proxy``: names, ``*.example.org`` for subdomains, addresses, ranges like
+    ``192.0.2.0/24``; ports 80 and 443 unless given."""
 
     @property
     def is_offline(self) -> bool:

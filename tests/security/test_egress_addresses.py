@@ -79,7 +79,49 @@ def test_a_task_that_names_such_a_host_starts_only_where_the_operator_names_it_t
     LazyEgressProxy(tmp_path, EgressProxySettings(allow_hosts=(entry,))).check_hosts(listed.network)
 
 
-@pytest.mark.parametrize("entry", ["", "a:b", "a:0", "[::1", "a:70000"])
+@pytest.mark.parametrize(
+    "addresses",
+    [
+        *("127.0.0.0/8", "127.8.0.0/16:8080", "10.0.0.0/8", "192.168.1.0/24", "169.254.0.0/16", "240.0.0.0/4"),
+        *("::1/128", "fe80::/10", "fd00::/8", "[fd00::/8]:8080", "::ffff:10.0.0.0/104", "2002::/16", "::/96"),
+    ],
+)
+def test_a_task_that_names_a_range_without_a_public_address_does_not_start(addresses: str, tmp_path: Path):
+    listed = dataclasses.replace(TASK, network=TaskNetwork(agent=NetworkMode.PROXY, allowed_hosts=(addresses,)))
+    assert not list(find_broken_rules(listed))
+    assert decode_task(encode_task(listed)) == listed
+    with pytest.raises(TaskFault, match=rf"{re.escape(repr(addresses))}: it is .*sandbox\.allow_hosts or --allow-host"):
+        LazyEgressProxy(tmp_path, EgressProxySettings()).check_hosts(listed.network)
+
+
+@pytest.mark.parametrize("entry", ["10.0.0.0/8", "10.1.0.0/16", "10.1.2.3"])
+def test_a_private_range_of_a_task_starts_where_the_operator_names_one_that_contains_it(entry: str, tmp_path: Path):
+    network = TaskNetwork(agent=NetworkMode.PROXY, allowed_hosts=(entry,))
+    LazyEgressProxy(tmp_path, EgressProxySettings(allow_hosts=("10.0.0.0/8",))).check_hosts(network)
+    for other in ("10.1.2.0/31", "11.0.0.0/8", "10.0.0.0/8:8080"):
+        with pytest.raises(TaskFault):
+            LazyEgressProxy(tmp_path, EgressProxySettings(allow_hosts=(other,))).check_hosts(network)
+
+
+@pytest.mark.parametrize("address", [each for each in BAD if "%" not in each])
+async def test_a_range_of_all_addresses_leads_to_no_such_address(address: str):
+    everything = AllowList(("0.0.0.0/0:8080", "[::/0]:8080"))
+    with pytest.raises(EgressRefusedError, match="or --allow-host may allow it"):
+        await vet_host(everything, address, 8080)
+    assert refused(AllowList(("0.0.0.0/0", "::/0")), "files.example", address)
+
+
+def test_a_range_of_the_operator_leads_to_private_addresses_but_never_to_this_machine():
+    operator = AllowList((), ("10.0.0.0/8", "0.0.0.0/0:80"))
+    assert not refused(operator, "mirror.example", "10.0.0.1")
+    assert not refused(operator, "10.0.0.1", "10.0.0.1")
+    assert refused(operator, "10.0.0.1", "10.0.0.1", is_own=True) == "this machine's own address"
+    for address in ("127.0.0.1", "169.254.169.254"):
+        assert refused(operator, address, address)
+        assert refused(operator, "mirror.example", address)
+
+
+@pytest.mark.parametrize("entry", ["", "a:b", "a:0", "[::1", "a:70000", "10.0.0.1/8", "10.0.0.0/33", "[fe80::1%\n]"])
 def test_what_is_no_host_neither_loads_nor_arrives(entry: str):
     listed = dataclasses.replace(TASK, network=TaskNetwork(agent=NetworkMode.PROXY, allowed_hosts=(entry,)))
     assert [what for what, _ in find_broken_rules(listed)] == [f"allowed_hosts: {entry!r}"]

@@ -33,6 +33,7 @@ from sandbox.providers.plugins import ProviderOptions
 from sandbox.session.shell import CommandResult
 from sandbox.session.task_setup import set_up_task
 from sandbox.session.users import names_root
+from sandbox.tasks.allowed_hosts import ports_of_ranges
 from sandbox.tasks.task import Task
 from sandbox.tasks.task_containers import ImageBuild
 from sandbox.tasks.task_grading import GradingLevel
@@ -120,6 +121,7 @@ class DaytonaProvider:
             f"grading at '{task.grading}'": task.grading is not GradingLevel.SAME,
             "a user other than root": not all(map(names_root, (task.agent_user, task.tests_user, task.container_user))),
             "allowed hosts that are not public": any(find_refused_hosts(task.network, ())),
+            "allowed ranges of addresses": bool(ports_of_ranges(task.network.allowed_hosts)),
             "build arguments or a target": task.build is not None and bool(task.build.args or task.build.target),
         }
         if missing := [what for what, needed in needs.items() if needed]:

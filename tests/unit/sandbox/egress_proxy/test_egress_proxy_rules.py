@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
+import socket
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,6 +18,7 @@ from sandbox.tasks.allowed_hosts import split_authority
 
 PROXY_URL = "http://127.0.0.1:3128"
 LIST = AllowList(("files.example", "*.deep.example", "odd.example:8080", "10.1.2.3:99", "[fd00::1]:99"))
+RANGES = AllowList(("8.8.0.0/16", "2606:4700::/32", "9.0.0.0/8:8080"))
 
 
 @pytest.mark.parametrize(
@@ -38,6 +42,50 @@ LIST = AllowList(("files.example", "*.deep.example", "odd.example:8080", "10.1.2
 )
 def test_only_listed_hosts_are_allowed(host: str, port: int, allowed: bool):
     assert LIST.allows(host, port) is allowed
+
+
+@pytest.mark.parametrize(
+    ("address", "port", "allowed"),
+    [
+        ("8.8.9.10", 443, True),
+        ("8.8.2058", 80, True),
+        ("::ffff:8.8.9.10", 80, True),
+        ("8.8.9.10", 22, False),
+        ("8.9.0.1", 443, False),
+        ("9.1.2.3", 8080, True),
+        ("9.1.2.3", 443, False),
+        ("2606:4700::1111", 443, True),
+        ("2606:4701::1111", 443, False),
+    ],
+)
+def test_an_address_in_a_listed_range_is_allowed_in_every_spelling(address: str, port: int, allowed: bool):
+    assert RANGES.allows(address, port) is allowed
+
+
+async def test_a_name_is_reached_only_at_those_of_its_addresses_that_are_in_a_listed_range(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    async def fake_getaddrinfo(host: str, port: int, **_: Any) -> list[Any]:
+        addresses = {"in.example": ("1.1.1.1", "8.8.4.4"), "out.example": ("1.1.1.1",)}[host]
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (each, port)) for each in addresses]
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", fake_getaddrinfo)
+    assert (await vet_host(RANGES, "in.example", 443)).addresses == ("8.8.4.4",)
+    with pytest.raises(EgressRefusedError, match=r"out\.example leads to 1\.1\.1\.1, in no range that"):
+        await vet_host(RANGES, "out.example", 443)
+    with pytest.raises(EgressRefusedError, match=r"in\.example:22 is not among the hosts"):
+        await vet_host(RANGES, "in.example", 22)
+
+
+async def test_a_name_that_is_not_listed_is_not_even_resolved_where_no_range_is(monkeypatch: pytest.MonkeyPatch):
+    """What an agent asks servers of names leaves the machine."""
+
+    async def fake_getaddrinfo(*_: Any, **__: Any) -> list[Any]:
+        raise AssertionError("a name was resolved")
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", fake_getaddrinfo)
+    with pytest.raises(EgressRefusedError, match="is not among the hosts"):
+        await vet_host(AllowList(("files.example", "8.8.8.8")), "secret.evil.example", 443)
 
 
 @pytest.mark.parametrize(

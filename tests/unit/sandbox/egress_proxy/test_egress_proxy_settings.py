@@ -32,11 +32,21 @@ def test_the_environment_names_the_proxy_and_exempts_neighbouring_services():
 
 @pytest.mark.parametrize(
     "host",
-    ["", "https://example.org", "example.org:http", "example.org:99999", "*", "a.*.org", "8.0.0.0/8", "*.1.2.3.4"],
+    ["", "https://example.org", "example.org:http", "example.org:99999", "*", "a.*.org", "8.0.0.1/8", "*.1.2.3.4"],
 )
 def test_an_invalid_host_is_refused(host: str):
     with pytest.raises(UserError, match=r"is not a host: write example\.org"):
         parse_settings("--allow-host", host)
+
+
+def test_a_range_of_addresses_may_be_public_or_private():
+    assert parse_settings("--allow-host", "8.0.0.0/8", "--allow-host", "10.0.0.0/8:8080").allow_hosts[1:]
+
+
+@pytest.mark.parametrize("addresses", ["127.0.0.0/8", "169.254.0.0/16", "::/128", "ff00::/8"])
+def test_a_range_in_which_each_address_has_to_be_named_is_refused(addresses: str):
+    with pytest.raises(UserError, match=r"allows nothing: it is .*named by itself"):
+        parse_settings("--allow-host", addresses)
 
 
 def test_an_invalid_package_index_is_refused():

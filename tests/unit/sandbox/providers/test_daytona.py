@@ -156,6 +156,7 @@ async def test_an_image_is_built_from_its_dockerfile() -> None:
         (replace(TASK, tmpfs=("/run",)), "folders in memory"),
         (replace(TASK, read_only=("/data",)), "read-only folders"),
         (replace(TASK, hostname="box"), "a host name"),
+        (replace(TASK, network=TaskNetwork(allowed_hosts=("8.8.0.0/16",))), "allowed ranges of addresses"),
         (replace(TASK, grading=GradingLevel.COMMIT), "grading at 'commit'"),
         (replace(TASK, build=ImageBuild({"Dockerfile": b""}, args={"A": "1"})), "build arguments"),
         (replace(TASK, image=""), r"names no image.*sandbox\.options="),

@@ -57,6 +57,10 @@ def read(parent: Path, toml: str) -> Task:
             '[environment]\nnetwork_mode = "allowlist"\nallowed_hosts = [" a.org "]',
             TaskNetwork(agent=PROXY, verify=PROXY, allowed_hosts=("a.org",)),
         ),
+        (
+            '[environment]\nnetwork_mode = "allowlist"\nallowed_hosts = ["8.8.0.0/16", "2606:4700::/32", "2600::1"]',
+            TaskNetwork(agent=PROXY, verify=PROXY, allowed_hosts=("8.8.0.0/16", "2606:4700::/32", "2600::1")),
+        ),
         ('[environment]\nnetwork_mode = "allowlist"', TaskNetwork(agent=PROXY, verify=PROXY)),
         ('[agent]\nnetwork_mode = "no-network"', TaskNetwork(verify=FULL)),
         ('[verifier]\nnetwork_mode = "no-network"', TaskNetwork(agent=FULL)),
@@ -154,7 +158,7 @@ def test_tests_of_their_own_get_what_is_published_and_what_is_named_without_what
         ('[environment]\nnetwork_mode = "offline"', "environment.network_mode"),
         ('[environment]\nallowed_hosts = ["a.org"]', "environment.allowed_hosts"),
         ('[verifier]\nnetwork_mode = "public"\nallowed_hosts = ["a.org"]', "verifier.allowed_hosts"),
-        ('[agent]\nnetwork_mode = "allowlist"\nallowed_hosts = ["8.8.0.0/16"]', "allowed_hosts: '8.8.0.0/16'"),
+        ('[agent]\nnetwork_mode = "allowlist"\nallowed_hosts = ["8.8.0.1/16"]', "allowed_hosts: '8.8.0.1/16'"),
         ('[agent]\nnetwork_mode = "allowlist"\nallowed_hosts = ["a.*.org"]', "allowed_hosts: 'a.*.org'"),
         (
             '[agent]\nnetwork_mode = "allowlist"\n[verifier]\nnetwork_mode = "allowlist"\nallowed_hosts = ["b"]',
