@@ -34,7 +34,7 @@ class GradingRun:
     removed_links: str = ""
     """Sentence about links to the tests that were removed before."""
     spotless: bool = False
-    """True if pytest's reports name tests and no failure, and every test passed."""
+    """True if pytest's reports name no failure, and every test passed, or the reward file that stands for all."""
     reward_alone: GradingVerdict | None = None
     """The verdict of the reward file; None if there is none, or a report names a test."""
     canaries: CanaryVerdict = CanaryVerdict.TRUE

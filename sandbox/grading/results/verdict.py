@@ -125,9 +125,9 @@ def judge_reports(
 
 
 def are_spotless(verdict: GradingVerdict, reports: Iterable[GradingReport]) -> bool:
-    """Return whether reports name tests and no failure, not even one that does not count, and every test passed."""
+    """Return whether reports name no failure, not even one that does not count, and there are tests that all passed."""
     outcomes = {test.outcome for report in reports for test in report.tests}
-    return bool(outcomes) and not outcomes & _FAILURES and all(test.passed for test in verdict.tests)
+    return not outcomes & _FAILURES and bool(verdict.tests) and all(test.passed for test in verdict.tests)
 
 
 def find_contradiction(exit_code: int, signalled: bool, verdict: GradingVerdict, *, fails_by_exit: bool = True) -> str:

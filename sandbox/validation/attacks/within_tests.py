@@ -56,6 +56,19 @@ for each in gc.get_objects():
         each.pluginmanager.register(Late())
         break
 """
+_ENDS_WELL = """
+import gc, pytest
+class End:
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session):
+        stats = session.config.pluginmanager.get_plugin("terminalreporter").stats
+        stats.setdefault("passed", []).extend(stats.pop("failed", []))
+        session.testsfailed = session.exitstatus = 0
+for each in gc.get_objects():
+    if isinstance(each, pytest.Config):
+        each.pluginmanager.register(End())
+        break
+"""
 _SILENCES = """
 import gc, io, os
 def find(kind):
@@ -115,6 +128,7 @@ WITHIN_ATTACKS = (
     _module("makes reports pass", _BUILDS + _NONE),
     _module("swallows failures", _SWALLOWS + _NONE),
     _module("hears of reports late", _HEARS_LATE + _NONE),
+    _module("lets pytest end well", _ENDS_WELL + _NONE),
     _module("leaves with a summary", "@forge@\nos._exit(0)"),
     _module("leaves with a summary at the end", _LEAVES_AT_EXIT + _NONE),
     _module("lets a fork run the tests, and reports", _FORKS + _NONE),

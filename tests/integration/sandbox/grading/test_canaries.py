@@ -48,6 +48,8 @@ IMPORTING = replace(TASK, tests={"test_outputs.py": IMPORTS})
 STARTING = replace(TASK, tests={"test_outputs.py": STARTS})
 REWARD = "/logs/verifier/reward.txt"
 IMAGE_PYTEST = f"cd /app\npython3 -m pytest -rA /tests && echo 1 > {REWARD} || echo 0 > {REWARD}\n"
+QUIET = HARBOR.replace("--ctrf /logs/verifier/ctrf.json ", "").replace("-rA", "-q")
+IMAGE_QUIET = IMAGE_PYTEST.replace("-rA", "-q")
 SCRIPTS = {"harbor": HARBOR, "project": PROJECT, "activated": ACTIVATED}
 
 RIGHT = "def square(n): return n * n"
@@ -142,6 +144,17 @@ if child:
     exec({FORGES + "os._exit(0)"!r})
 find("TerminalWriter")._file = io.StringIO()
 """
+ENDS_WELL = """
+import gc, pytest
+class End:
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session):
+        stats = session.config.pluginmanager.get_plugin("terminalreporter").stats
+        stats.setdefault("passed", []).extend(stats.pop("failed", []))
+        session.testsfailed = session.exitstatus = 0
+[each for each in gc.get_objects() if isinstance(each, pytest.Config)][0].pluginmanager.register(End())
+def square(n): return n
+"""
 UNREPORTED = {"the module forges at exit": AT_EXIT, "the module lets a fork run the tests": FORKED}
 ENDS = {
     "the module leaves": f"{FORGES}\nos._exit(0)",
@@ -214,6 +227,26 @@ async def test_the_images_own_pytest_has_canaries_too(pool: SandboxPool, module:
     result = await grade_after(pool, task, left("solution.py", text))
     assert (result.reward or 0.0, result.isolation) == (float(module == RIGHT), Isolation.IMAGE), result.log
     assert (result.canaries is CanaryVerdict.TRUE) is (module in {RIGHT, HALF, ENDS[LATER]})
+
+
+@pytest.mark.parametrize("image", ["", "python"], ids=["toolchain", "image"])
+@pytest.mark.parametrize(
+    ("module", "score", "said"),
+    [
+        (ENDS_WELL, 0.0, CanaryVerdict.UNREPORTED),
+        (HALF, 0.0, CanaryVerdict.TRUE),
+        (RIGHT, 1.0, CanaryVerdict.TRUE),
+    ],
+    ids=["lies", "half", "right"],
+)
+async def test_a_module_that_changes_the_end_of_a_quiet_pytest_scores_nothing(
+    pool: SandboxPool, module: str, score: float, said: CanaryVerdict, image: str
+):
+    task = replace(IMPORTING, run_tests=QUIET, expected_tests=(), reports=(REWARD,))
+    if image:
+        task = replace(task, run_tests=IMAGE_QUIET, image=python_image(pool.host))
+    result = await grade_after(pool, task, left("solution.py", module))
+    assert (result.reward or 0.0, result.canaries) == (score, said), result.log
 
 
 @pytest.mark.parametrize("level", GradingLevel)
