@@ -11,6 +11,7 @@ from launch.config import RunConfig
 from launch.settings.data import DataKind
 from protocol.cli.suggestions import did_you_mean
 from protocol.errors import UserError
+from sandbox.grading.judges import find_unreachable_judges
 from sandbox.tasks.dataset import Dataset
 from sandbox.tasks.dataset_catalog import load_labelled_dataset
 from sandbox.tasks.formats.generated.families import FAMILIES
@@ -39,7 +40,8 @@ def load_usable_tasks(config: RunConfig) -> Dataset:
     found = _load(config)
     named = _named_held_out(config, found)
     wanted = (*data.task_ids, *data.held_out_ids) if data.task_ids else ()
-    dataset = select_tasks(found, wanted, f"data.task_ids: {data.path}").only_gradable()
+    gradable = select_tasks(found, wanted, f"data.task_ids: {data.path}").only_gradable()
+    dataset = gradable.with_network(config.sandbox.network, "--set sandbox.network").without(find_unreachable_judges)
     if not dataset.tasks:
         why = f", the first because {dataset.problems[0]}" if dataset.problems else ""
         raise UserError(f"{data.path} has no usable task{why}: {_validate_command(config)}")
@@ -59,7 +61,7 @@ def load_usable_tasks(config: RunConfig) -> Dataset:
             f"every task of {data.path} is of the family data.held_out_family = {family!r}, so that there is "
             "nothing to train on: hold none out, --set data.held_out_family="
         )
-    return dataset.with_network(config.sandbox.network, "--set sandbox.network")
+    return dataset
 
 
 def _load(config: RunConfig) -> Dataset:

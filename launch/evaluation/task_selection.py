@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from protocol.errors import UserError
+from sandbox.grading.judges import find_unreachable_judges
 from sandbox.tasks import task_selection
-from sandbox.tasks.dataset import dataset_checksum
+from sandbox.tasks.dataset import Dataset, dataset_checksum
 from sandbox.tasks.dataset_catalog import load_dataset
 from sandbox.tasks.network_policy import NetworkPolicy, grant_networks
 from sandbox.tasks.task import Task
@@ -26,9 +27,14 @@ class TaskSelection(NamedTuple):
     """One line about the tasks as a whole."""
 
     def with_network(self, policy: NetworkPolicy) -> TaskSelection:
-        """Give each task the network that ``policy`` grants, and say if that is less than they ask for."""
+        """Give each task the network that ``policy`` grants, and say if that is less than they ask for; leave out those
+        whose tests could not ask their judge.  Raises UserError if no task is left."""
         tasks, notice = grant_networks([*self.tasks.values()], policy, "--set sandbox.network")
-        return self._replace(tasks={task.id: task for task in tasks}, notice=notice)
+        found = Dataset(tasks, ()).without(find_unreachable_judges)
+        if not found.tasks:
+            raise UserError(f"no task can be evaluated: {found.problems[0]}")
+        left_out = (*self.left_out, *map(str, found.first_problems))
+        return self._replace(tasks={task.id: task for task in found.tasks}, left_out=left_out, notice=notice)
 
 
 def select_tasks(

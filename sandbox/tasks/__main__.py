@@ -28,6 +28,7 @@ from protocol.errors import UserError
 from sandbox.browser.installation import BROWSER_PROGRAMS, require_browser
 from sandbox.egress_proxy.options import EgressProxyOptions
 from sandbox.egress_proxy.rules import find_refused_hosts
+from sandbox.grading.judges import find_unreachable_judges
 from sandbox.host_record import current_host
 from sandbox.images.registry_options import RegistryOptions
 from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
@@ -39,7 +40,7 @@ from sandbox.tasks.formats.liveweb.generator import generate_web_tasks
 from sandbox.tasks.formats.registry import TaskFormat, find_format, format_names
 from sandbox.tasks.formats.writing import plan_dataset_write
 from sandbox.tasks.network_policy import DEFAULT_NETWORK_POLICY, NetworkPolicy
-from sandbox.tasks.task import Task, TaskError
+from sandbox.tasks.task import Task
 from sandbox.tasks.task_grading import GradingLevel
 from sandbox.tasks.task_selection import filter_dataset
 from sandbox.validation import commands
@@ -178,7 +179,8 @@ def _run(chosen: ReadTasksArguments | GenerateTasksArguments) -> CommandOutcome:
     if not isinstance(chosen, ValidateTasksArguments | AttackTasksArguments):
         return commands.list_tasks(found, say)
     proxy = chosen.proxy_settings(ContainerSettings)
-    found = _without_refused_hosts(found.with_network(chosen.network, "--network"), proxy.always_allowed_hosts)
+    granted = found.with_network(chosen.network, "--network").without(find_unreachable_judges)
+    found = granted.without(lambda task: find_refused_hosts(task.network, proxy.always_allowed_hosts))
     if isinstance(chosen, AttackTasksArguments):
         return _attack(found, chosen, say)
     if not chosen.run:
@@ -196,18 +198,6 @@ def _generate(chosen: GenerateTasksArguments) -> list[Task]:
     if chosen.to == TaskFormat.LIVEWEB:
         return generate_web_tasks(chosen.seed, chosen.count, chosen.held_out)
     return [*training_tasks(chosen.seed, chosen.count), *held_out_tasks(chosen.seed, chosen.held_out)]
-
-
-def _without_refused_hosts(found: Dataset, of_operator: tuple[str, ...]) -> Dataset:
-    """Turn each task that names a host which only the operator may allow, and has not named, into a problem."""
-    problems = [
-        TaskError(Path(task.id), what, why)
-        for task in found.tasks
-        for what, why in find_refused_hosts(task.network, of_operator)
-    ]
-    refused = {problem.folder.name for problem in problems}
-    kept = tuple(task for task in found.tasks if task.id not in refused)
-    return replace(found, tasks=kept, problems=(*found.problems, *problems))
 
 
 def _attack(found: Dataset, chosen: AttackTasksArguments, say: Callable[[str], None]) -> CommandOutcome:

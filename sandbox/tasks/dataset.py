@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -60,9 +61,13 @@ class Dataset:
     def only_gradable(self) -> Dataset:
         """Turn each task without tests and without an answer into a problem: every attempt would get the same score."""
         why = "nothing grades it: every attempt would get the same score"
-        ungraded = (TaskError(Path(task.id), "has no tests", why) for task in self.tasks if not task.gradable)
-        gradable = tuple(task for task in self.tasks if task.gradable)
-        return replace(self, tasks=gradable, problems=(*self.problems, *ungraded))
+        return self.without(lambda task: () if task.gradable else (("has no tests", why),))
+
+    def without(self, find_problems: Callable[[Task], Iterable[tuple[str, str]]]) -> Dataset:
+        """Turn each task in which ``find_problems`` finds problems, with their reasons, into these."""
+        found = {task.id: [TaskError(Path(task.id), *each) for each in find_problems(task)] for task in self.tasks}
+        kept = tuple(task for task in self.tasks if not found[task.id])
+        return replace(self, tasks=kept, problems=(*self.problems, *chain.from_iterable(found.values())))
 
     @classmethod
     def from_loaded(cls, loaded: Iterable[tuple[Path, LoadedTask]]) -> Dataset:

@@ -103,11 +103,11 @@ def build_evaluation(given: EvaluateArguments) -> StandaloneEvaluation:
         # A folder keeps its model, even if the server lists another one first by now.
         given = _with_model_name(given, read_spec(given.folder).model_name)
     config = load_local_recipe(given.recipe, given.config_overrides)
-    selected = select_tasks(given.tasks, given.datasets, given.only, given.selected_task_ids, given.limit)
+    chosen = select_tasks(given.tasks, given.datasets, given.only, given.selected_task_ids, given.limit)
+    selected = chosen.with_network(config.sandbox.network)
     selection = _require_solutions(given, selected) if given.oracle else selected
     config = _with_browser(given, config, selection)
     plan = plan_attempts(list(selection.tasks), given.attempts)
-    selection = selection.with_network(config.sandbox.network)
     return StandaloneEvaluation(given, config, selection, tuple(plan), given.build_spec(config, selection))
 
 

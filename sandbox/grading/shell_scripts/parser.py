@@ -20,6 +20,10 @@ _WORDS = frozenset((
     "ansi_c_string", "arithmetic_expansion", "brace_expression", "command_substitution", "concatenation", "expansion",
     "number", "process_substitution", "raw_string", "simple_expansion", "string", "translated_string", "word",
 ))  # fmt: skip
+_BRANCHES = frozenset((
+    "c_style_for_statement", "case_item", "elif_clause", "else_clause", "for_statement", "if_statement",
+    "while_statement",
+))  # fmt: skip
 _COUNTING = frozenset(("c_style_for_statement",))
 _DEEPEST = 200
 """Maximum nesting; a deeper script is refused."""
@@ -58,7 +62,7 @@ def _commands(node: Node, within: str, functions: dict[str, int], depth: int = 0
         yield from _with_more(list(made), behind) if behind and child == node.child_by_field_name("body") else made
     if node.type in _SIMPLE or (node.type in _ASSIGNMENTS and not _is_part(node)):
         words = tuple(_words(node))
-        of_program = (_is_alone(node), has_own_input(node), inherited_outputs(node))
+        of_program = (_is_alone(node), has_own_input(node), inherited_outputs(node), _is_in_branch(node))
         yield ShellCommand(words, _is_piped(node), within, _execution_certainty(node), node.start_byte, *of_program)
 
 
@@ -105,6 +109,18 @@ def _execution_certainty(node: Node) -> ExecutionCertainty:
         node = above
     waits = node.next_sibling is None or node.next_sibling.type != "&"
     return when if waits else ExecutionCertainty.MAYBE
+
+
+def _is_in_branch(node: Node) -> bool:
+    while (above := node.parent) is not None and above.type != "function_definition":
+        if above.type == "list" and node != above.children[0] and above.children[1].type == "||":
+            return True
+        if above.type in _BRANCHES:
+            here = next(number for number, child in enumerate(above.children) if child == node)
+            if above.field_name_for_child(here) != "condition":
+                return True
+        node = above
+    return False
 
 
 def _is_piped(node: Node) -> bool:

@@ -50,6 +50,8 @@ class ShellCommand(NamedTuple):
     """True if its own redirections set its standard input."""
     inherited_outputs: frozenset[str]
     """Its descriptors 1 and 2 that, within its function, lead to the script's own."""
+    is_in_branch: bool
+    """True if its function runs it in some cases only: in a branch or a loop, or where another command failed."""
 
 
 class ShellScript(NamedTuple):

@@ -19,6 +19,7 @@ from sandbox.tasks.formats.generated.generator import make_task
 from sandbox.tasks.formats.registry import TaskFormat
 from sandbox.tasks.formats.terminal_bench import write_task
 from sandbox.tasks.task import Task
+from sandbox.tasks.task_network import ONLINE
 from tests.support.tasks.task_files import write_tasks
 
 FAMILY, ELSEWHERE = min(FAMILIES), max(FAMILIES)
@@ -213,6 +214,15 @@ def test_rows_without_tests_are_named_and_the_others_are_trained(tmp_path: Path)
     write_tasks([sample], TaskFormat.SWE_SYNTH, alone)
     with pytest.raises(UserError, match=r"no usable task, the first because .*swe-synth-1: has no tests"):
         of_data(tmp_path / "run", "dataset", alone)
+
+
+def test_tasks_whose_tests_cannot_ask_their_judge_are_named_and_the_others_are_trained(tmp_path: Path) -> None:
+    others = [make_task(FAMILY, n, TaskSplit.TRAIN) for n in range(5)]
+    judged = Task("judged", "Do.", run_tests="rewardkit /tests", tests={"q.toml": b"[judge]\n"}, network=ONLINE)
+    write_tasks([judged, *others], TaskFormat.MILES, rows := tmp_path / "rows.jsonl")
+    found = of_data(tmp_path / "run", "dataset", rows)
+    assert sorted(found.tasks) == sorted(task.id for task in others)
+    assert "tests/q.toml asks a judge of rewardkit" in found.problems[0]
 
 
 def test_a_run_accepts_a_label_of_the_projects_data_sets(tmp_path: Path) -> None:

@@ -23,7 +23,9 @@ from protocol.cli.arguments import parse_arguments
 from protocol.errors import UserError
 from sandbox.tasks.formats.registry import TaskFormat
 from sandbox.tasks.formats.terminal_bench import write_task
+from sandbox.tasks.network_policy import NetworkPolicy
 from sandbox.tasks.task import Task
+from sandbox.tasks.task_network import ONLINE
 from tests.support.fakes.fake_chat import serve_fake_chat
 from tests.support.runs.recorded_trajectories import make_run_config
 from tests.support.tasks.task_files import write_tasks
@@ -99,6 +101,18 @@ def test_tasks_without_tests_are_named_and_left_out(tmp_path: Path) -> None:
         select_tasks(str(tmp_path / "one.jsonl"), Path("datasets.toml"), [])
     with pytest.raises(UserError, match=r"none matches nope"):
         select_tasks(str(tmp_path / "one.jsonl"), Path("datasets.toml"), ["nope"])
+
+
+def test_tasks_whose_tests_cannot_ask_their_judge_are_named_and_left_out(tmp_path: Path) -> None:
+    judged = Task("a", "Do it.", run_tests="rewardkit /tests", tests={"q.toml": b"[judge]\n"}, network=ONLINE)
+    write_tasks([judged, Task("b", "Do it.", run_tests="true")], TaskFormat.MILES, tmp_path / "both.jsonl")
+    selected = select_tasks(str(tmp_path / "both.jsonl"), Path("datasets.toml"), [])
+    offline = selected.with_network(NetworkPolicy.NONE)
+    assert (list(offline.tasks), len(offline.left_out)) == (["b"], 1)
+    assert "task a: tests/q.toml asks a judge of rewardkit" in offline.left_out[0]
+    assert list(selected.with_network(NetworkPolicy.TASK).tasks) == ["a", "b"]
+    with pytest.raises(UserError, match=r"no task can be evaluated: task a: tests/q\.toml asks a judge"):
+        select_tasks(str(tmp_path / "both.jsonl"), Path("datasets.toml"), ["a"]).with_network(NetworkPolicy.NONE)
 
 
 def test_empty_or_unknown_task_ids_are_refused(tasks: Path) -> None:

@@ -22,7 +22,7 @@ from sandbox.tasks.formats.registry import TaskFormat
 from sandbox.tasks.task import Task, TaskStep
 from sandbox.tasks.task_containers import ImageBuild, TaskService
 from sandbox.tasks.task_grading import GradingLevel
-from sandbox.tasks.task_network import NetworkMode, TaskNetwork
+from sandbox.tasks.task_network import ONLINE, NetworkMode, TaskNetwork
 from sandbox.tasks.task_selection import filter_dataset, read_patterns
 from sandbox.validation.commands import report_dataset
 from sandbox.validation.dataset_report import build_report
@@ -436,3 +436,11 @@ def test_a_report_counts_usable_tasks_and_the_problems_of_the_others(
     assert "may need a network  2  verify" in capfd.readouterr().out
     assert COMMAND.call(["validate", str(tmp_path / "two")]) == 0
     assert COMMAND.call(["validate", str(tmp_path / "two"), "--strict"]) == 1
+
+
+def test_a_task_whose_tests_cannot_ask_their_judge_is_unusable(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
+    judged = Task("t", "do", run_tests="rewardkit /tests", tests={"q.toml": b"[judge]\n"}, network=ONLINE)
+    write_tasks([judged, Task("u", "do", run_tests="true")], "miles", tasks := tmp_path / "t.jsonl")
+    assert tasks_output(capfd, 0, "validate", tasks, "--network", "task")["tasks"] == 2
+    [problem] = tasks_output(capfd, 1, "validate", tasks)["problems"]
+    assert problem["what"] == "tests/q.toml asks a judge of rewardkit"
