@@ -32,14 +32,14 @@ def find_unreachable_judges(task: Task) -> Iterator[tuple[str, str]]:
     One of the task's services may be a judge."""
     if task.network.verify is not NetworkMode.NONE or task.services:
         return
+    why = (
+        "it is a model, and the tests have no network: let the task's verifier have one, and grant it by "
+        "--network task or sandbox.network"
+    )
     for step in task.in_steps:
         where = f"step {step.step_name}: " if task.steps else ""
         for path in sorted(_asked_judges(step.run_tests, step.tests, set())):
-            yield (
-                f"{where}tests/{path} asks a judge of {REWARDKIT}",
-                "it is a model, and the tests have no network: let the task's verifier have one, and grant it by "
-                "--network task or sandbox.network",
-            )
+            yield f"{where}tests/{path} asks a judge of {REWARDKIT}", why
 
 
 def _asked_judges(script: str, tests: Mapping[str, bytes], read: set[str]) -> set[str]:
