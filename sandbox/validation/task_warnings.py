@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from sandbox.grading.canary_conflicts import find_canary_conflict
-from sandbox.grading.isolation.decision import calls_plain_programs, find_isolation_risk
+from sandbox.grading.isolation.decision import find_isolation_risk, starts_plain_pytest
 from sandbox.grading.isolation.environment import withheld_variables
 from sandbox.grading.isolation.python_tests import ExposureKind, find_python_exposures
 from sandbox.grading.isolation.unprivileged_programs import START_STOP_DAEMON
@@ -96,7 +96,7 @@ def _isolation_warnings(task: Task) -> Iterator[str]:
             "its tests run on programs of the image, which an agent can have replaced, "
             f"because of {_short(why.what)} in its script: grade it at `artifacts`"
         )
-    elif why is None and calls_plain_programs(task.run_tests, task.tests):
+    elif why is None and starts_plain_pytest(task.run_tests, task.tests):
         yield "its script starts the image's pytest, but the toolchain's runs its tests (docs/grading.md)"
     if why is not None and any(map(_extracts, task.tests.items())):
         yield (

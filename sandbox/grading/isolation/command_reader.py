@@ -92,6 +92,8 @@ class CommandReader:
         self._others, self._tests, self._verifier = others, tests, verifier
         self._shimmed = frozenset((*SHIMMED_PROGRAMS, *(PLAIN_PROGRAMS if plain else ())))
         commands = [command for script in (main, *others.values()) for command in script.commands]
+        self.starts_plain_pytest = False
+        """True if a command that was read starts the image's pytest, for which a plain shim stands in."""
         self._callers = {
             each.function for each in commands if each.function and unquote(each.words[0]) in ALL_ARGUMENTS
         }
@@ -196,7 +198,8 @@ class CommandReader:
                 return True
             case ShimVenv(path):
                 return not is_expanded(path)
-            case ShimRun(["pytest", *rest]) | ShimTests("pytest", rest):
+            case ShimRun(["pytest", *rest]) | ShimTests("pytest", rest) as found:
+                self.starts_plain_pytest |= isinstance(found, ShimTests)
                 return bool(rest) and runs_only_tests(words[-len(rest) :], self._tests)
             case ShimRun(["rewardkit", *rest]):
                 return bool(rest) and runs_only_criteria(words[-len(rest) :], self._tests)
@@ -243,7 +246,7 @@ def _is_read(path: str) -> bool:
 
 
 def calls_plain_program(command: ShellCommand) -> bool:
-    """Return whether a command may call a program that the toolchain's plain shims stand in for."""
+    """Return whether a command names a program that the toolchain's plain shims stand in for, and so may call it."""
     looks_up = command.words[:2] in (("command", "-v"), ("command", "-V"))
     by_uv = command.words[:1] in {(tool,) for tool in UV_TOOLS}
     return not (looks_up or by_uv) and any(unquote(word) in PLAIN_PROGRAMS for word in command.words)

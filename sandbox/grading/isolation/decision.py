@@ -11,6 +11,7 @@ own responsibility: ``subprocess.run(["git", …])`` in a test runs the image's 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from itertools import chain
@@ -59,8 +60,16 @@ def find_reported_isolation(used: Isolation, tests: Mapping[str, bytes]) -> Isol
 
 
 def calls_plain_programs(script: str, tests: Mapping[str, bytes]) -> bool:
-    """Return whether scripts that run on the toolchain call its plain shims."""
+    """Return whether scripts that run on the toolchain may call its plain shims."""
     return _any_plain_call(parse_script(text) for text in (script, *shell_scripts(tests).values()))
+
+
+def starts_plain_pytest(script: str, tests: Mapping[str, bytes]) -> bool:
+    """Return whether scripts that run on the toolchain start pytest as the image's."""
+    main, *others = parsed = [parse_script(text) for text in (script, *shell_scripts(tests).values())]
+    reader = CommandReader(main, dict(zip(shell_scripts(tests), others, strict=True)), tests, verifier=True, plain=True)
+    deque(chain.from_iterable(map(reader.risks, parsed)), maxlen=0)
+    return reader.starts_plain_pytest
 
 
 def _any_plain_call(scripts: Iterable[ShellScript]) -> bool:

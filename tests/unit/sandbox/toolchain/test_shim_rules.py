@@ -8,7 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.grading.isolation.decision import Isolation, calls_plain_programs, decide_isolation
+from sandbox.grading.isolation.decision import (
+    Isolation,
+    calls_plain_programs,
+    decide_isolation,
+    starts_plain_pytest,
+)
 from sandbox.grading.isolation.script_shell import choose_shell
 from sandbox.tasks.dataset_split import TaskSplit
 from sandbox.tasks.formats.generated.families import FAMILIES
@@ -28,6 +33,7 @@ from sandbox.toolchain.in_container.shim_rules import (
     has_python_package,
 )
 from sandbox.validation.network_needs import find_network_needs
+from sandbox.validation.task_warnings import find_task_warnings
 from tests.support.tasks.cheats.graders import careless_task, shell_task
 from tests.support.tasks.public_test_scripts import STOCK
 
@@ -311,6 +317,34 @@ def test_the_images_pytest_runs_tests_that_need_it(line: str):
     assert decide_isolation(script, TESTS, plain=False) is Isolation.IMAGE
     assert decide_isolation(script, TESTS, verifier=False) is Isolation.IMAGE
     assert decide_isolation(f"#!/bin/bash\nsource .venv/bin/activate\n{line}\n", TESTS) is Isolation.IMAGE
+
+
+@pytest.mark.parametrize(
+    "line", ["pytest /tests", "timeout 60 python3 -m pytest /tests", 'f() { "$@"; }\nf pytest /tests']
+)
+def test_a_script_that_starts_the_images_pytest_is_told_so(line: str):
+    assert starts_plain_pytest(f"#!/bin/bash\n{line}\n", TESTS)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "grep -q pytest /logs/agent/commands.txt",
+        'if grep -rq "pytest" /app; then echo pytest; fi',
+        "echo pytest python3 # pytest /tests",
+        "cat <<'EOF'\npytest /tests\nEOF",
+        "[ -f pytest ] && head pytest",
+        "pip install pytest",
+        "command -v pytest > /dev/null",
+        "uv venv v; source v/bin/activate; pytest /tests",
+    ],
+)
+def test_a_script_that_only_says_pytest_does_not_start_the_images(line: str):
+    """Its tests are then started by uvx."""
+    script = f"#!/bin/bash\n{line}\nuvx pytest /tests\n"
+    assert decide_isolation(script, TESTS) is Isolation.TOOLCHAIN
+    assert not starts_plain_pytest(script, TESTS)
+    assert not [each for each in find_task_warnings(Task("a", "b", run_tests=script, tests=TESTS)) if "pytest" in each]
 
 
 def test_rewardkit_with_a_judge_is_left_to_the_image_and_the_network():
