@@ -47,6 +47,8 @@ REPLACERS = frozenset(("unittest.mock.patch", "unittest.mock.patch.dict", "unitt
 REPLACER_METHODS = frozenset(("setattr", "delattr"))
 """These methods of pytest's ``monkeypatch`` import such a module too."""
 
+ANY_MEMBER = "*"
+"""Stands for a member of a module whose name the text does not tell."""
 STARTERS = frozenset((
     *(f"subprocess.{name}" for name in ("Popen", "call", "check_call", "check_output", "run")),
     *(f"subprocess.{name}" for name in ("getoutput", "getstatusoutput")), "_posixsubprocess.fork_exec",
@@ -54,7 +56,9 @@ STARTERS = frozenset((
     *(f"{module}.{call}{form}" for module in ("os", "posix") for call in ("exec", "spawn")
       for form in ("l", "le", "lp", "lpe", "v", "ve", "vp", "vpe")),
     *(f"asyncio.{module}create_subprocess_{what}" for module in ("", "subprocess.") for what in ("exec", "shell")),
-    "pty.spawn", "pexpect.spawn", "pexpect.run", "imaplib.IMAP4_stream", "webbrowser.open", "webbrowser.get",
+    *(f"{module}.{ANY_MEMBER}" for module in ("subprocess", "pty")),
+    "multiprocessing.util.spawnv_passfds", "pty.spawn", "pexpect.spawn", "pexpect.run", "imaplib.IMAP4_stream",
+    "webbrowser.open", "webbrowser.get",
     "venv.create", "venv.EnvBuilder", "ensurepip.bootstrap", "ctypes.util.find_library",
     *(f"rewardkit.{module}command_{what}" for module in ("", "criteria.") for what in _COMMAND_CRITERIA),
 ))  # fmt: skip

@@ -15,6 +15,7 @@ from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from sandbox.grading.isolation.python_names import (
+    ANY_MEMBER,
     IMPORTERS,
     LOADER_METHODS,
     LOADER_MODULES,
@@ -27,6 +28,9 @@ from sandbox.grading.isolation.python_names import (
     TIMERS,
 )
 
+_STARTING_MODULES = frozenset(name.rpartition(".")[0] for name in STARTERS)
+_MOST_PASSES = 8
+"""Maximum number of files by which a name is passed on from one to the other."""
 _OWN_MODULES = frozenset(("pytest", "_pytest", "pluggy", "ctrf", "packaging", "iniconfig", "rewardkit", "__future__"))
 
 
@@ -52,16 +56,32 @@ class Exposure(NamedTuple):
 def find_python_exposures(tests: Mapping[str, bytes]) -> Iterator[Exposure]:
     """Yield every such place in the Python files among the tests, by path."""
     own = frozenset(own_modules(tests))
-    for path, data in sorted(tests.items()):
-        if path.endswith(".py"):
-            yield from _exposures_of(path, data, own)
+    files = {path: data for path, data in sorted(tests.items()) if path.endswith(".py")}
+    several = files if len(files) > 1 else {}
+    passed_on = frozenset(pair for path, data in several.items() for pair in _passed_on_by(path, data))
+    for path, data in files.items():
+        yield from _exposures_of(path, data, own, passed_on)
 
 
 @lru_cache(maxsize=256)
-def _exposures_of(path: str, data: bytes, own: frozenset[str]) -> tuple[Exposure, ...]:
+def _exposures_of(
+    path: str, data: bytes, own: frozenset[str], passed_on: frozenset[tuple[str, str]]
+) -> tuple[Exposure, ...]:
     """Return those of one file: several questions about a task ask for them, and parsing takes most of their time."""
     tree = parse_python(data)
-    return () if tree is None else tuple(_exposures(path, tree, own))
+    return () if tree is None else tuple(_exposures(path, tree, own, dict(passed_on)))
+
+
+@lru_cache(maxsize=256)
+def _passed_on_by(path: str, data: bytes) -> tuple[tuple[str, str], ...]:
+    """Return what other files of the tests can import from a file although another module defines it: the name there,
+    such as ``helpers.run``, and the full name."""
+    tree, file = parse_python(data), PurePosixPath(path)
+    module = file.parent.name if file.stem == "__init__" else file.stem
+    if tree is None:
+        return ()
+    pairs = [*find_aliases(tree), *((name, name) for name in _imports(tree))]
+    return tuple((f"{module}.{name}", full) for name, full in pairs)
 
 
 def own_modules(tests: Mapping[str, bytes]) -> set[str]:
@@ -78,10 +98,11 @@ def parse_python(data: bytes) -> ast.Module | None:
         return None
 
 
-def _exposures(path: str, tree: ast.Module, own: frozenset[str]) -> Iterator[Exposure]:
-    known, aliases = _OWN_MODULES | sys.stdlib_module_names | own, dict(find_aliases(tree))
+def _exposures(path: str, tree: ast.Module, own: frozenset[str], passed_on: Mapping[str, str]) -> Iterator[Exposure]:
+    known = _OWN_MODULES | sys.stdlib_module_names | own
+    aliases = {**dict(_starred(tree, passed_on)), **dict(find_aliases(tree))}
     timed = _functions(tree) | _parameters(tree) | aliases.keys()
-    reader = _Reader(aliases, known, _imports(tree) - own, timed, _nodes_of_main(tree))
+    reader = _Reader(aliases, passed_on, known, _imports(tree) - own, timed, _nodes_of_main(tree))
     calls = {id(node.func): node for node in ast.walk(tree) if isinstance(node, ast.Call)}
     for node in ast.walk(tree):
         match node:
@@ -98,7 +119,7 @@ def _exposures(path: str, tree: ast.Module, own: frozenset[str]) -> Iterator[Exp
                 | ast.AnnAssign(target=ast.Name(id="pytest_plugins"), value=ast.expr() as value)
             ):
                 yield from _imported(path, node, _texts(value), known)
-            case ast.Name() | ast.Attribute():
+            case ast.Name() | ast.Attribute() | ast.Subscript() | ast.Call():
                 call = calls.get(id(node))
                 if kind := reader.kind_of(node, call):
                     yield Exposure(kind, path, node.lineno, ast.unparse(call or node))
@@ -110,6 +131,8 @@ class _Reader(NamedTuple):
     """The facts about a file that decide what a name in it stands for."""
 
     aliases: Mapping[str, str]
+    passed_on: Mapping[str, str]
+    """Names that other files of the tests have from elsewhere, and their full names."""
     known: Collection[str]
     """Modules that are not the agent's."""
     imported: Collection[str]
@@ -119,15 +142,27 @@ class _Reader(NamedTuple):
     main: Collection[int]
     """Nodes that run only if the file itself is run."""
 
-    def kind_of(self, node: ast.Name | ast.Attribute, call: ast.Call | None) -> ExposureKind | None:
+    def kind_of(self, node: ast.expr, call: ast.Call | None) -> ExposureKind | None:
         """Return how a name gives code of the agent power, if it does; ``call``: the call of what it names."""
-        name = full_name(node, self.aliases)
-        method = node.attr if isinstance(node, ast.Attribute) else ""
+        name = self._original(full_name(node, self.aliases))
+        method = "" if isinstance(node, ast.Name) else name.rpartition(".")[2]
         if self._loads(node, name, method, call):
             return ExposureKind.IMPORTED
         if (name in STARTERS or method in STARTER_METHODS) and not (call and _is_unprivileged(call)):
             return ExposureKind.STARTED
         return None
+
+    def _original(self, name: str) -> str:
+        """Return the name by which the module that defines it knows what others pass on."""
+        for _ in range(_MOST_PASSES):
+            parts = name.lstrip(".").split(".")
+            found = (at for at in range(len(parts) - 1) if f"{parts[at]}.{parts[at + 1]}" in self.passed_on)
+            if (at := next(found, None)) is None:
+                break
+            name = ".".join((self.passed_on[f"{parts[at]}.{parts[at + 1]}"], *parts[at + 2 :]))
+        root, *rest = name.split(".")
+        ends = (".".join(rest[at:]) for at in range(len(rest) - 1)) if root in self.imported else ()
+        return next((end for end in ends if end in STARTERS), name)
 
     def _loads(self, node: ast.AST, name: str, method: str, call: ast.Call | None) -> bool:
         module = name.rpartition(".")[0]
@@ -173,6 +208,17 @@ def _first_text(call: ast.Call | None) -> str | None:
             case _:
                 return None
     return None
+
+
+def _starred(tree: ast.Module, passed_on: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield the names that a file has by ``import *`` from others of the tests, which have them from elsewhere."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.ImportFrom(module=str(module), names=[ast.alias(name="*")]):
+                own = module.rpartition(".")[2]
+                yield from ((name.partition(".")[2], name) for name in passed_on if name.partition(".")[0] == own)
+            case _:
+                pass
 
 
 def _imports(tree: ast.Module) -> set[str]:
@@ -227,8 +273,13 @@ def find_aliases(tree: ast.Module) -> Iterator[tuple[str, str]]:
                 named = (name.rpartition(".") for name in LOADERS | RUNNERS | TIMERS | IMPORTERS | REPLACERS | STARTERS)
                 public = {name for parent, _, name in named if parent == module} - _functions(tree)
                 yield from ((name, f"{module}.{name}") for name in public)
-            case ast.ImportFrom(module=str(module), names=names, level=0):
-                yield from ((each.asname or each.name, f"{module}.{each.name}") for each in names)
+            case ast.ImportFrom(module=module, names=names, level=level):
+                start = f"{'.' * bool(level)}{module or ''}"
+                yield from ((each.asname or each.name, f"{start}.{each.name}") for each in names)
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Name() | ast.Attribute() as value) if (
+                module := ast.unparse(value)
+            ) in _STARTING_MODULES:
+                yield name, module
             case _:
                 pass
 
@@ -238,8 +289,23 @@ def full_name(expression: ast.AST, aliases: Mapping[str, str]) -> str:
     match expression:
         case ast.Name(id=name):
             return aliases.get(name, name)
-        case ast.Attribute(value=value, attr=attr):
+        case (
+            ast.Attribute(value=value, attr=attr)
+            | ast.Call(func=ast.Name(id="getattr"), args=[value, ast.Constant(value=str(attr)), *_])
+            | ast.Subscript(value=ast.Call(func=ast.Name(id="vars"), args=[value]), slice=ast.Constant(value=str(attr)))
+            | ast.Subscript(value=ast.Attribute(value=value, attr="__dict__"), slice=ast.Constant(value=str(attr)))
+        ):
             return f"{full_name(value, aliases)}.{attr}"
+        case ast.Call(func=ast.Name(id="getattr"), args=[value, _, *_]):
+            return f"{full_name(value, aliases)}.{ANY_MEMBER}"
+        case ast.Call(func=ast.Call(func=getter, args=[ast.Constant(value=str(attr)), *_]), args=[value]) if full_name(
+            getter, aliases
+        ) in ("operator.attrgetter", "operator.methodcaller"):
+            return f"{full_name(value, aliases)}.{attr}"
+        case ast.Subscript(value=ast.Attribute(attr="modules") as modules, slice=ast.Constant(value=str(module))) if (
+            full_name(modules, aliases) == "sys.modules"
+        ):
+            return module
         case _:
             return ""
 

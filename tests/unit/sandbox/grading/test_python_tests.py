@@ -92,10 +92,38 @@ def test_each_way_to_run_code_in_the_tests_process_is_found(text: str):
         "from asyncio import subprocess\nsubprocess.create_subprocess_exec('/app/x')",
         "async def test_a(loop):\n    await loop.subprocess_shell(make, '/app/x')",
         "import pty\npty.spawn('/app/x')",
+        "from subprocess import run as sh\nsh(['/app/x'])",
+        "import os\nos.popen('/app/x')",
+        "import asyncio\nasyncio.create_subprocess_exec('/app/x')",
+        "import subprocess\ngetattr(subprocess, 'run')(['/app/x'])",
+        "import subprocess as sp\ndef start(how):\n    getattr(sp, how)(['/app/x'])",
+        "import subprocess\nvars(subprocess)['run'](['/app/x'])",
+        "import subprocess\nsubprocess.__dict__['run'](['/app/x'])",
+        "import sys\nsys.modules['subprocess'].run(['/app/x'])",
+        "import subprocess\nfrom operator import attrgetter\nattrgetter('run')(subprocess)(['/app/x'])",
+        "import operator, subprocess\noperator.methodcaller('run', ['/app/x'])(subprocess)",
+        "import subprocess\nsp = subprocess\nsp.run(['/app/x'])",
+        "import asyncio\nasyncio.subprocess.subprocess.run(['/app/x'])",
+        "from shutil import os\nos.system('/app/x')",
+        "import multiprocessing.util as u\nu.spawnv_passfds(b'/app/x', [b'x'], [])",
+        "from helpers import run\nrun(['/app/x'])",
+        "from .helpers import run\nrun(['/app/x'])",
+        "from helpers import *\nrun(['/app/x'])",
+        "import helpers\nhelpers.run(['/app/x'])",
+        "from . import helpers as h\nh.subprocess.run(['/app/x'])",
+        "from helpers import sp\nsp.run(['/app/x'])",
+        "from lib.more import again\nagain(['/app/x'])",
+        "import lib\ngetattr(lib, 'go')(['/app/x'])",
     ],
 )
 def test_each_way_to_start_a_program_is_found(text: str):
-    assert [each.kind for each in find_python_exposures({"test_outputs.py": text.encode()})] == [STARTED]
+    others = {
+        "helpers.py": b"import subprocess\nimport subprocess as sp\nfrom subprocess import run\n",
+        "lib/__init__.py": b"from .more import again as go\n",
+        "lib/more.py": b"from helpers import run as again\n",
+    }
+    found = list(find_python_exposures({"test_outputs.py": text.encode(), **others}))
+    assert [(each.file, each.kind) for each in found] == [("test_outputs.py", STARTED)]
 
 
 @pytest.mark.parametrize(
@@ -118,10 +146,17 @@ def test_each_way_to_start_a_program_is_found(text: str):
         "def test_a(monkeypatch, node):\n    monkeypatch.setattr('time.time', 1)\n    node.setattr('width', 2)",
         "import sys\ndef test_a(monkeypatch):\n    monkeypatch.setattr(sys, 'argv', ['a.b'])",
         "def test_a(service):\n    service.discover('/app')",
+        "from helpers import run\nrun(['/app/x'], user=65534)",
+        "from helpers import check\ncheck(['/app/x'])",
+        "import helpers\nhelpers.subprocess.PIPE",
+        "import os\ngetattr(os, 'getuid')()\ngetattr(os, name)",
+        "import json\nvars(json)['loads'](text)",
+        "import asyncio\nasyncio.subprocess.PIPE",
     ],
 )
 def test_what_only_resembles_them_is_no_exposure(text: str):
-    tests = {"test_outputs.py": text.encode(), "helpers.py": b""}
+    helpers = b"import subprocess\nfrom subprocess import run\ndef check(words):\n    run(words, user=65534)\n"
+    tests = {"test_outputs.py": text.encode(), "helpers.py": helpers}
     assert [*find_python_exposures(tests)] == []
 
 
