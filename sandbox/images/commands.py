@@ -66,7 +66,7 @@ async def save(
 async def _prefetched(
     store: ImageStore, requested: Sequence[RequestedImage], console: Console
 ) -> AsyncGenerator[CommandReport]:
-    """Make the images that are missing, and keep all until the block ends."""
+    """Make the images that are missing, evict others until the budget holds, and keep all until the block ends."""
     images = prefetched_images(each.needed for each in requested)
     display = PrefetchDisplay(images, console)
     run = ImagePrefetch(store, images, display.note_change)
@@ -75,7 +75,7 @@ async def _prefetched(
             console.print(await _plan(store, images))
             async with show_prefetch(display, console):
                 await run.make_missing()
-            yield _report(store, requested, images)
+            yield _report(store, requested, images) | {"evicted": list(await store.prune())}
     except ImageBudgetError as error:
         raise UserError(f"{error}: {_progress_so_far(images)}; {_ways_out(error)}") from error
     except asyncio.CancelledError:

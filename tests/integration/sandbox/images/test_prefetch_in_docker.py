@@ -27,7 +27,7 @@ from sandbox.tasks.formats.terminal_bench import write_task
 from sandbox.tasks.task import Task
 from sandbox.tasks.task_containers import ImageBuild, TaskService, TestsEnvironment
 from sandbox.tasks.task_network import NetworkMode, TaskNetwork
-from tests.support.commands import FinishedCommand, call_command, run_json
+from tests.support.commands import FinishedCommand, call_command, call_json, run_json
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
 
@@ -143,6 +143,23 @@ async def test_an_interrupted_prefetch_leaves_nothing_half_made_and_the_next_mak
     again = await asyncio.to_thread(run_json, "sandbox.images", "prefetch", tasks, "--only", "quick")
     assert (again.exit_code, again.output["existing"], again.output["built"]) == (0, 1, 0)
     await asyncio.to_thread(run_json, "sandbox.images", "prune")
+
+
+@pytest.mark.usefixtures("host_folder")
+async def test_a_budget_holds_although_nothing_is_left_to_make(
+    docker_engine: SandboxHost, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+):
+    for name in ("a", "b"):
+        write_task(task(name, build_of(docker_engine, "COPY big /big", os.urandom(1 << 20))), tmp_path / "tasks")
+    prefetch = ("sandbox.images", "prefetch", tmp_path / "tasks")
+    made = (await asyncio.to_thread(call_json, capfd, *prefetch)).output
+    of_task = {each["task"]: each["image"] for each in made["images"]}
+    assert made["evicted"] == []
+    again = (await asyncio.to_thread(call_json, capfd, *prefetch, "--only", "a", "--budget-gb", "0.0015")).output
+    assert (again["existing"], again["evicted"]) == (1, [of_task["b"]])
+    last = (await asyncio.to_thread(call_json, capfd, *prefetch, "--only", "a", "--budget-gb", "0.000001")).output
+    assert last["evicted"] == [], "what was asked for stays"
+    assert (await asyncio.to_thread(call_json, capfd, "sandbox.images", "prune")).output["evicted"] == [of_task["a"]]
 
 
 @pytest.mark.usefixtures("host_folder")
