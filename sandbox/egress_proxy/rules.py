@@ -79,12 +79,13 @@ def find_refused_hosts(network: TaskNetwork, of_operator: tuple[str, ...]) -> It
         if allowed is None or _is_allowed_by(of_operator, allowed):
             continue
         kind = classify_host(allowed.host)
+        own = ", to which programs in a sandbox need no permission if it is their own" * (kind is AddressKind.LOOPBACK)
         remedy = f"sandbox.allow_hosts or --allow-host {entry}"
         if not isinstance(allowed.host, str) and kind is not AddressKind.PRIVATE:
             remedy = "sandbox.allow_hosts or --allow-host with the single address"
         yield (
             f"allowed_hosts: {entry!r}",
-            f"it is {kind}: only whoever runs the sandboxes may allow it, by {remedy}",
+            f"it is {kind}{own}: only whoever runs the sandboxes may allow it, by {remedy}",
         )
 
 

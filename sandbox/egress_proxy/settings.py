@@ -15,8 +15,15 @@ from sandbox.ip_addresses import AddressKind, classify_network
 from sandbox.tasks.allowed_hosts import NOT_A_HOST, parse_allowed_host
 
 PROXY_ADDRESS = f"http://{PROXY_HOST}:{PROXY_PORT}"
+LOCAL_HOSTS = ("localhost", PROXY_HOST, "0.0.0.0", "::1", "[::1]")  # noqa: S104  nothing listens there
+"""How programs in a sandbox name the sandbox itself."""
 CacheSize = Annotated[float, Field(gt=0)]
 """GiB."""
+
+
+def is_proxy_variable(name: str) -> bool:
+    """Return whether a variable of this name tells programs which proxy to use, or for which hosts none."""
+    return name.lower() in {"http_proxy", "https_proxy", "no_proxy"}
 
 
 class EgressProxySettings(ConfigSection):
@@ -25,7 +32,8 @@ class EgressProxySettings(ConfigSection):
     allow_hosts: tuple[str, ...] = ()
     """Hosts that every task in network mode ``proxy`` or ``full`` may reach in addition to its own list:
     ``example.org``, ``*.example.org``, ``192.0.2.0/24``. A host or range named here (without ``*.``) may have private
-    addresses; one of this machine is reached only if named as an address with its port."""
+    addresses; one of this machine is reached only if named as an address with its port, and not as 127.0.0.1, which
+    programs in a sandbox take for the sandbox itself."""
     python_index: str = ""
     """Package index for pip and uv in network mode ``proxy``; each file is fetched once for all sandboxes of a
     machine."""
@@ -69,7 +77,7 @@ class EgressProxySettings(ConfigSection):
         env: dict[str, str] = {}
         for lower in ("http_proxy", "https_proxy"):
             env[lower] = env[lower.upper()] = PROXY_ADDRESS
-        env["no_proxy"] = env["NO_PROXY"] = ",".join(("localhost", PROXY_HOST, *service_names))
+        env["no_proxy"] = env["NO_PROXY"] = ",".join((*LOCAL_HOSTS, *service_names))
         if self.python_index:
             index = proxied_path(PROXY_ADDRESS, self.python_index)
             env |= {"PIP_INDEX_URL": index, "UV_DEFAULT_INDEX": index}

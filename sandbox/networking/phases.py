@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from protocol.errors import InfraError
+from sandbox.docker.container_spec import HOSTNAME
 from sandbox.docker.network.network_namespace import NamespacePortTakenError
 from sandbox.errors import SandboxDestroyed
 from sandbox.networking.networks import NetworkTamperedError, SandboxNetworks
@@ -18,12 +19,17 @@ from sandbox.session.sandbox_session import SandboxSession
 from sandbox.tasks.task import Task
 
 
+def names_beside_proxy(task: Task) -> tuple[str, ...]:
+    """Return the names that programs of a task reach without the proxy: its container's, and those of its services."""
+    return (task.hostname or HOSTNAME, *(service.name for service in task.services))
+
+
 class NetworkPhases:
     """The phases of one session; its :meth:`verification_network` is the session's."""
 
     def __init__(self, networks: SandboxNetworks, session: SandboxSession, task: Task) -> None:
         self._networks, self._session, self._network = networks, session, task.network
-        self._service_names = tuple(service.name for service in task.services)
+        self._service_names = names_beside_proxy(task)
         self._agent_network = AsyncExitStack()
         self._env: Mapping[str, str] = {}
         self._closed = False

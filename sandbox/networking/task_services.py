@@ -13,7 +13,7 @@ from sandbox.docker.container_spec import VolumeMount
 from sandbox.docker.engine import DockerEngine
 from sandbox.images.store import ImageStore
 from sandbox.networking.networks import NO_NETWORK, SandboxNetworks
-from sandbox.networking.phases import NetworkPhases
+from sandbox.networking.phases import NetworkPhases, names_beside_proxy
 from sandbox.networking.services import AgentVolumes, TaskServiceSettings, adopt_services, start_services, volume_mounts
 from sandbox.session.sandbox_session import SandboxSession
 from sandbox.tasks.task import Task
@@ -73,8 +73,7 @@ class TaskServices:
             yield self._container_network(task, await self._networks.container_network(task.network, private), private)
 
     def _container_network(self, task: Task, network: str, private: str) -> ContainerNetwork:
-        service_names = (service.name for service in task.services)
-        env = self._networks.proxy_environment(task.network, private, service_names)
+        env = self._networks.proxy_environment(task.network, private, names_beside_proxy(task))
         return ContainerNetwork(network, env, volume_mounts(private, task.volumes))
 
     @asynccontextmanager

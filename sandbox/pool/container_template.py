@@ -11,6 +11,7 @@ from sandbox.capabilities import BASE_CAPABILITIES, PID_1_CAPABILITIES
 from sandbox.docker import owner
 from sandbox.docker.container_spec import HOSTNAME, ContainerLimits, ContainerSpec, ImageConfig
 from sandbox.docker.labels import EXPIRES_LABEL, OWNER_LABEL, POOL_LABEL, POOL_PROCESS_LABEL, RUN_LABEL
+from sandbox.egress_proxy.settings import is_proxy_variable
 from sandbox.host_record import SandboxHost
 from sandbox.networking.networks import SHARED_NETWORK
 from sandbox.networking.services import TaskServiceSettings
@@ -54,6 +55,7 @@ class ContainerTemplate:
         mounts = task.read_only or any(step.grading is GradingLevel.LIVE for step in steps)
         programs = programs or self._settings.agent_programs or AgentPrograms("", 0, 0)
         of_pid_1 = PID_1_CAPABILITIES if mounts or not all(map(names_root, users)) else ()
+        proxy = {name: value for name, value in network.env.items() if is_proxy_variable(name)}
         return ContainerKind(
             image,
             task.workdir or image_config.workdir or "/",
@@ -64,7 +66,7 @@ class ContainerTemplate:
                 shm_bytes=task.shm_mb << 20,
                 disk_bytes=task.storage_mb << 20,
             ),
-            tuple(sorted({**network.env, **task.env, **task.agent_env}.items())),
+            tuple(sorted({**network.env, **task.env, **task.agent_env, **proxy}.items())),
             (*BASE_CAPABILITIES, *of_pid_1),
             network.network,
             task.tmpfs,

@@ -6,11 +6,14 @@ import platform
 import re
 from collections.abc import Iterator
 
+from sandbox.egress_proxy.settings import LOCAL_HOSTS, is_proxy_variable
 from sandbox.grading.canary_conflicts import find_canary_conflict
 from sandbox.grading.isolation.decision import find_isolation_risk, starts_plain_pytest
 from sandbox.grading.isolation.environment import withheld_variables
 from sandbox.grading.isolation.python_tests import ExposureKind, find_python_exposures
 from sandbox.grading.isolation.unprivileged_programs import START_STOP_DAEMON
+from sandbox.networking.phases import names_beside_proxy
+from sandbox.tasks.allowed_hosts import parse_allowed_host
 from sandbox.tasks.container_files import dockerfile
 from sandbox.tasks.container_files.host_folders import HOST_FOLDERS
 from sandbox.tasks.expected_tests import find_expected_tests
@@ -19,6 +22,7 @@ from sandbox.tasks.formats.code_rows import HARNESS, find_missing_modules, find_
 from sandbox.tasks.task import Task
 from sandbox.tasks.task_containers import ImageBuild
 from sandbox.tasks.task_grading import GradingLevel
+from sandbox.tasks.task_network import NetworkMode
 from sandbox.toolchain.in_container.pins import PYTHON
 from sandbox.toolchain.in_container.shim_rules import runs_on_newer_python
 from sandbox.validation.network_needs import image_builds, verifier_texts
@@ -57,9 +61,37 @@ def find_task_warnings(task: Task) -> Iterator[str]:
         yield "it has no oracle"
     if not task.gradable:
         yield "it has no tests: it cannot be graded"
+    yield from _proxy_warnings(task)
     for step in task.in_steps:
         where = f"step {step.step_name}: " if step.steps else ""
         yield from (f"{where}{what}" for what in _grading_warnings(step))
+
+
+def _proxy_warnings(task: Task) -> Iterator[str]:
+    """Yield what a task says of proxies and of hosts that does not count behind the egress proxy."""
+    if NetworkMode.PROXY not in {task.network.agent, task.network.verify}:
+        return
+    beside = {*LOCAL_HOSTS, *names_beside_proxy(task), ""}
+    of_tests = (pair for step in task.in_steps for pair in step.test_env.items())
+    given = {*_image_environment(task).items(), *task.env.items(), *task.agent_env.items(), *of_tests}
+    for name, value in sorted(given):
+        excepted = {each.strip() for each in value.split(",")} if name.lower() == "no_proxy" else {value}
+        if is_proxy_variable(name) and not excepted <= beside:
+            yield (
+                f"its {name} does not count: behind the egress proxy all but the sandbox itself and its services is "
+                "reached by that"
+            )
+    for entry in task.network.allowed_hosts:
+        if (allowed := parse_allowed_host(entry)) is not None and allowed.host in LOCAL_HOSTS:
+            yield (
+                f"its allowed host {entry} is the sandbox itself for programs there, which do not ask the proxy for "
+                "it: name the machine by another of its addresses"
+            )
+
+
+def _image_environment(task: Task) -> dict[str, str]:
+    build = task.build
+    return dict(dockerfile.find_environment(_parsed(build), build.args, build.target)) if build else {}
 
 
 def _grading_warnings(task: Task) -> Iterator[str]:
@@ -151,9 +183,7 @@ def _image_warnings(task: Task) -> Iterator[str]:
 
 def _withheld(task: Task) -> frozenset[str]:
     """Return variables of the image and the task that tests on the toolchain's programs do not get."""
-    build = task.build
-    image = dockerfile.find_environment(_parsed(build), build.args, build.target) if build else {}
-    return withheld_variables({**image, **task.env, **task.test_env})
+    return withheld_variables({**_image_environment(task), **task.env, **task.test_env})
 
 
 def _parsed(build: ImageBuild) -> list[dockerfile.DockerfileInstruction]:

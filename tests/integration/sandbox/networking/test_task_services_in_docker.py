@@ -323,6 +323,20 @@ async def test_an_agent_behind_the_proxy_reaches_only_the_hosts_that_its_task_or
     assert statistics.open == 0
 
 
+async def test_programs_of_an_agent_ask_the_proxy_whatever_its_task_says_of_proxies(proxied: SandboxPool):
+    """A host that is allowed could not be reached at all without the proxy."""
+    own = {"NO_PROXY": OWN, "no_proxy": "*", "http_proxy": "http://old.example", "PIP_INDEX_URL": "http://a.example"}
+    network = TaskNetwork(agent=PROXY, allowed_hosts=(OWN,))
+    task = dataclasses.replace(TASK, services=(), network=network, env=own, agent_env=own, hostname="box")
+    async with proxied.acquire(task) as session:
+        told = await session.run("echo $http_proxy $PIP_INDEX_URL; echo $no_proxy; echo $NO_PROXY", S)
+    first, *excepted = told.output.split("\n")
+    assert first == f"http://{PROXY_HOST}:{PROXY_PORT} http://a.example"
+    assert excepted[0] == excepted[1]
+    assert OWN not in excepted[0]
+    assert excepted[0].endswith(",box")
+
+
 async def _agent_sees(session: SandboxSession, url: str) -> str:
     """Return 200, 403, or nothing if there is no proxy."""
     words = (await session.run(f"{through_proxy(url)} | head -n 1", S)).output.split()

@@ -7,7 +7,7 @@ import pytest
 from protocol.cli.arguments import parse_arguments
 from protocol.errors import UserError
 from sandbox.egress_proxy.options import EgressProxyOptions
-from sandbox.egress_proxy.settings import PROXY_ADDRESS, EgressProxySettings
+from sandbox.egress_proxy.settings import LOCAL_HOSTS, PROXY_ADDRESS, EgressProxySettings
 
 
 def parse_settings(*words: str) -> EgressProxySettings:
@@ -28,6 +28,7 @@ def test_the_environment_names_the_proxy_and_exempts_neighbouring_services():
     assert env["PIP_INDEX_URL"] == f"{PROXY_ADDRESS}/~/https/index.example/simple"
     assert env["https_proxy"] == PROXY_ADDRESS
     assert env["no_proxy"].split(",")[-1] == "db"
+    assert {*LOCAL_HOSTS, "127.0.0.1"} < {*env["NO_PROXY"].split(",")}
 
 
 @pytest.mark.parametrize(

@@ -444,3 +444,28 @@ def test_a_task_whose_tests_cannot_ask_their_judge_is_unusable(tmp_path: Path, c
     assert tasks_output(capfd, 0, "validate", tasks, "--network", "task")["tasks"] == 2
     [problem] = tasks_output(capfd, 1, "validate", tasks)["problems"]
     assert problem["what"] == "tests/q.toml asks a judge of rewardkit"
+
+
+@pytest.mark.parametrize(
+    ("task", "said"),
+    [
+        ({"env": {"NO_PROXY": "localhost,127.0.0.1"}}, ""),
+        ({"env": {"NO_PROXY": "localhost, db,box"}}, ""),
+        ({"env": {"NO_PROXY": "10.0.0.0/8"}}, "its NO_PROXY does not count"),
+        ({"agent_env": {"no_proxy": "*"}}, "its no_proxy does not count"),
+        ({"test_env": {"HTTPS_PROXY": "http://proxy.example"}}, "its HTTPS_PROXY does not count"),
+        ({"build": ImageBuild({"Dockerfile": b"FROM a\nENV http_proxy=http://p"})}, "its http_proxy does not count"),
+        ({"network": TaskNetwork(), "env": {"NO_PROXY": "*"}}, ""),
+        (
+            {"network": TaskNetwork(agent=NetworkMode.PROXY, allowed_hosts=("127.0.0.1:80",))},
+            "127.0.0.1:80 is the sand",
+        ),
+        ({"network": TaskNetwork(agent=NetworkMode.PROXY, allowed_hosts=("10.0.0.1:80",))}, ""),
+    ],
+)
+def test_what_a_task_says_of_proxies_in_vain_is_said(task: dict[str, Any], said: str):
+    behind = Task("t", "do", run_tests="true", solution="true", network=TaskNetwork(agent=NetworkMode.PROXY))
+    named = replace(behind, hostname="box", services=(TaskService("db"),), **task)
+    found = [each for each in find_task_warnings(named) if "proxy" in each.lower()]
+    assert len(found) == bool(said)
+    assert all(said in each for each in found)
