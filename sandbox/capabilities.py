@@ -10,6 +10,10 @@ BASE_CAPABILITIES = (
 open devices and packets to the agent; SETPCAP, which no task needs; and NET_BIND_SERVICE, which no port in a container
 does. SYS_PTRACE is never granted: it would open PID 1's memory to the agent."""
 
+SERVICE_CAPABILITIES = (*BASE_CAPABILITIES, "SETPCAP", "NET_BIND_SERVICE", "IPC_LOCK")
+"""What root may have in a service beside the agent's container, whose task names its capabilities. SETPCAP gives no
+others where no program gains privileges, and memory that IPC_LOCK locks counts towards the service's limit."""
+
 PID_1_CAPABILITIES = ("SYS_ADMIN", "SETPCAP", "LEASE")
 """The capabilities that PID 1 needs in addition to run tests beside the agent's processes (``sandbox/init/mounts.c``),
 or processes of other users than root for whom ``sudo`` works (``sandbox/init/guard.c``), and with which folders become

@@ -4,5 +4,6 @@ from __future__ import annotations
 
 MEMORY_MB = 256
 PIDS = 64
+SERVICE_PIDS = 256
 CPUS = 1.0
 SHM_MB = 64

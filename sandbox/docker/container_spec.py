@@ -29,9 +29,9 @@ _MAX_PENDING_SIGNALS = 4096
 the host's limit is higher than this."""
 
 
-def networking_config(network: str, name: str) -> Json:
-    """Build Docker's ``NetworkingConfig`` for a container on one network under ``name``."""
-    return {"EndpointsConfig": {network: {"Aliases": [name]}}}
+def networking_config(network: str, names: Sequence[str]) -> Json:
+    """Build Docker's ``NetworkingConfig`` for a container on one network under ``names``."""
+    return {"EndpointsConfig": {network: {"Aliases": list(names)}}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +124,8 @@ class ContainerSpec:
     """The container writes to a file system of its own (:mod:`sandbox.docker.files.loop_disk`)."""
     network: str = "none"
     """Docker's network mode: ``none``, a network's name, or ``container:ID`` for the network of that container."""
+    aliases: tuple[str, ...] = ()
+    """Names under which other containers of a private network reach it."""
     resolves_public_names: bool = False
     """Docker resolves public names too, instead of only those of containers on the same network."""
     capabilities: tuple[str, ...] = BASE_CAPABILITIES
@@ -163,6 +165,7 @@ class ContainerSpec:
             "Labels": dict(self.labels),
             "Healthcheck": {"Test": ["NONE"]},  # the image's would run in the container, also during tests
             "NetworkDisabled": self.network == "none",
+            **({"NetworkingConfig": networking_config(self.network, self.aliases)} if self.aliases else {}),
             "OpenStdin": True,
             "StdinOnce": False,
             "AttachStdin": True,

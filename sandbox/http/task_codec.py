@@ -17,13 +17,22 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from protocol.cli.validation_errors import first_invalid_value
 from protocol.errors import UserError
 from protocol.trajectory import MAX_REWARD
+from sandbox.capabilities import SERVICE_CAPABILITIES
 from sandbox.docker.network.private_networks import MAX_SERVICES
 from sandbox.images.image_names import is_reference
 from sandbox.process_limits import find_limit_problems
 from sandbox.tasks.allowed_hosts import parse_allowed_host
 from sandbox.tasks.file_tree import entry_problem
+from sandbox.tasks.service_order import find_order_problems
 from sandbox.tasks.task import Task, TaskStep
-from sandbox.tasks.task_containers import ImageBuild, SharedFolder, TaskHealthcheck, TaskService, TestsEnvironment
+from sandbox.tasks.task_containers import (
+    RESTART,
+    ImageBuild,
+    SharedFolder,
+    TaskHealthcheck,
+    TaskService,
+    TestsEnvironment,
+)
 from sandbox.tasks.task_grading import CollectCommand
 
 _ID = re.compile(r"[A-Za-z0-9_.-]{1,200}")
@@ -77,6 +86,7 @@ def check_task_bounds(task: Task) -> Task:
         "entrypoint": _are_words(task.entrypoint or ()),
         "command": _are_words(task.command),
         "hostname": _is_own_host_name(task.hostname),
+        "aliases": _are_host_names(task.aliases),
         "workdir": not task.workdir or _absolute(task.workdir),
         "image": not task.image or is_reference(task.image),
         "files": all(map(_absolute, task.files)),
@@ -116,7 +126,9 @@ def check_task_bounds(task: Task) -> Task:
         and all(map(_ALLOWED_HOST.fullmatch, task.network.allowed_hosts))
         and None not in map(parse_allowed_host, task.network.allowed_hosts),
         "steps": len(task.steps) <= MAX_NAMES,
-        "services": len(task.services) <= MAX_SERVICES and _differ(service.name for service in task.services),
+        "services": len(task.services) <= MAX_SERVICES
+        and _differ(service.name for service in task.services)
+        and not any(find_order_problems(task.services)),
     }
     judged = own | _build("build", task.build) | _tests_environment("tests_environment", task.tests_environment)
     for step in task.steps:
@@ -202,6 +214,10 @@ def _service(where: str, service: TaskService) -> dict[str, object]:
         f"{where}.shm_mb": 0 < service.shm_mb <= MAX_MEMORY_MB,
         f"{where}.tmpfs": len(service.tmpfs) <= MAX_NAMES and all(map(_absolute, service.tmpfs)),
         f"{where}.hostname": _is_own_host_name(service.hostname),
+        f"{where}.aliases": _are_host_names(service.aliases),
+        f"{where}.capabilities": {*service.capabilities} <= {*SERVICE_CAPABILITIES},
+        f"{where}.pids": 0 < service.pids <= MAX_PIDS,
+        f"{where}.restart": RESTART.fullmatch(service.restart),
         f"{where}.ulimits": not any(find_limit_problems(service.ulimits)),
         f"{where}.volumes": _are_shared(service.volumes),
         f"{where}.memory_mb": 0 < service.memory_mb <= MAX_MEMORY_MB,
@@ -217,6 +233,10 @@ def _are_shared(folders: tuple[SharedFolder, ...]) -> bool:
 
 def _is_own_host_name(name: str) -> bool:
     return not name or _HOST_NAME.fullmatch(name.lower().replace(".", "-")) is not None
+
+
+def _are_host_names(names: Sequence[str]) -> bool:
+    return len(names) <= MAX_NAMES and all(name and _is_own_host_name(name) for name in names)
 
 
 def _is_text(text: str, most: int = MAX_TEXT) -> bool:

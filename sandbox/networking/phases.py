@@ -21,7 +21,7 @@ from sandbox.tasks.task import Task
 
 def names_beside_proxy(task: Task) -> tuple[str, ...]:
     """Return the names that programs of a task reach without the proxy: its container's, and those of its services."""
-    return (task.hostname or HOSTNAME, *(service.name for service in task.services))
+    return (task.hostname or HOSTNAME, *task.aliases, *task.service_names)
 
 
 class NetworkPhases:

@@ -14,18 +14,20 @@ from sandbox.docker.engine import DockerEngine
 from sandbox.images.store import ImageStore
 from sandbox.networking.networks import NO_NETWORK, SandboxNetworks
 from sandbox.networking.phases import NetworkPhases, names_beside_proxy
-from sandbox.networking.services import AgentVolumes, TaskServiceSettings, adopt_services, start_services, volume_mounts
+from sandbox.networking.service_requests import TaskServiceSettings, volume_mounts
+from sandbox.networking.services import AgentVolumes, adopt_services, start_services
 from sandbox.session.sandbox_session import SandboxSession
 from sandbox.tasks.task import Task
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerNetwork:
-    """Network, variables and volumes with which a container must be created to reach its services."""
+    """Network, variables and volumes with which a container must be created to reach its services, and they it."""
 
     network: str = NO_NETWORK
     env: Mapping[str, str] = field(default_factory=dict[str, str])
     volumes: tuple[VolumeMount, ...] = ()
+    aliases: tuple[str, ...] = ()
 
 
 def is_single_container(task: Task) -> bool:
@@ -74,7 +76,7 @@ class TaskServices:
 
     def _container_network(self, task: Task, network: str, private: str) -> ContainerNetwork:
         env = self._networks.proxy_environment(task.network, private, names_beside_proxy(task))
-        return ContainerNetwork(network, env, volume_mounts(private, task.volumes))
+        return ContainerNetwork(network, env, volume_mounts(private, task.volumes), task.aliases if private else ())
 
     @asynccontextmanager
     async def network_phases(self, task: Task, session: SandboxSession) -> AsyncGenerator[None]:

@@ -14,7 +14,7 @@ from sandbox.docker.labels import EXPIRES_LABEL, OWNER_LABEL, POOL_LABEL, POOL_P
 from sandbox.egress_proxy.settings import is_proxy_variable
 from sandbox.host_record import SandboxHost
 from sandbox.networking.networks import SHARED_NETWORK
-from sandbox.networking.services import TaskServiceSettings
+from sandbox.networking.service_requests import TaskServiceSettings
 from sandbox.networking.task_services import ContainerNetwork
 from sandbox.pool.disk_bound import DiskBound
 from sandbox.pool.settings import PoolSettings
@@ -76,6 +76,7 @@ class ContainerTemplate:
             programs.folder,
             task.hostname or HOSTNAME,
             task.ulimits,
+            network.aliases,
         )
 
     def container_spec(self, kind: ContainerKind, lifetime_s: float) -> ContainerSpec:
@@ -98,6 +99,7 @@ class ContainerTemplate:
             volumes=kind.volumes,
             hostname=kind.hostname,
             ulimits=kind.ulimits,
+            aliases=kind.aliases,
             agent_programs=self._host.home / kind.agent_programs if kind.agent_programs else None,
         )
 

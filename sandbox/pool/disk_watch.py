@@ -28,7 +28,8 @@ from sandbox.docker.files.loop_disk import upper_layer_of
 from sandbox.docker.labels import SERVICE_LABEL
 from sandbox.docker.retry import DockerEngineError, Json
 from sandbox.errors import DestructionCause, SandboxDestroyed
-from sandbox.networking.services import SERVICE_LIMITS, inspect_services
+from sandbox.networking.service_requests import SERVICE_LIMITS
+from sandbox.networking.services import inspect_services
 from sandbox.pool.deleted_files import deleted_file_bytes
 from sandbox.pool.disk_bound import DiskBound
 from sandbox.session.sandbox_session import SandboxSession

@@ -35,6 +35,7 @@ class ContainerKind:
     """Folder in longshore's home that is mounted for the agent; empty for none."""
     hostname: str = HOSTNAME
     ulimits: tuple[ProcessLimit, ...] = ()
+    aliases: tuple[str, ...] = ()
 
 
 class WarmSandbox(NamedTuple):

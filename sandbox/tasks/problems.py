@@ -18,11 +18,14 @@ from pydantic import BaseModel, ValidationError
 
 from protocol.cli.validation_errors import describe_invalid_value
 from protocol.trajectory import MAX_REWARD
+from sandbox.capabilities import SERVICE_CAPABILITIES
 from sandbox.process_limits import find_limit_problems
 from sandbox.tasks.allowed_hosts import NOT_A_HOST, parse_allowed_host
 from sandbox.tasks.file_tree import FileTree, entry_problem, is_within, path_problem
 from sandbox.tasks.loaded_task import LoadedTask
+from sandbox.tasks.service_order import find_order_problems
 from sandbox.tasks.task import Task, TaskError
+from sandbox.tasks.task_containers import RESTART
 from sandbox.tasks.task_grading import GradingLevel
 from sandbox.tasks.yaml_text import YamlError, parse_yaml
 
@@ -197,9 +200,7 @@ def _broken_rules(task: Task) -> Iterator[tuple[str, str]]:
     started = (word for each in (task, *task.services) for word in (*(each.entrypoint or ()), *each.command))
     if any("\0" in word for word in started):
         yield "entrypoint or command has a NUL byte", "no process can have it as an argument"
-    for service in task.services:
-        if not _NAME.fullmatch(service.name):
-            yield f"the service name {service.name!r} has other characters than A-Z a-z 0-9 _ . -", "it is a host name"
+    yield from _broken_services(task)
     for name in task.foils:
         if not _NAME.fullmatch(name):
             yield f"the foil {name!r} has other characters than A-Z a-z 0-9 _ . -", "it is a file's name"
@@ -211,6 +212,20 @@ def _broken_rules(task: Task) -> Iterator[tuple[str, str]]:
     yield from _broken_numbers(task)
     yield from _broken_paths(task)
     yield from _broken_volumes(task)
+
+
+def _broken_services(task: Task) -> Iterator[tuple[str, str]]:
+    for name in (*task.service_names, *task.aliases):
+        if not _NAME.fullmatch(name):
+            yield f"the service name {name!r} has other characters than A-Z a-z 0-9 _ . -", "it is a host name"
+    for service in task.services:
+        if more := set(service.capabilities) - set(SERVICE_CAPABILITIES):
+            yield f"service {service.name}: capabilities {', '.join(sorted(more))}", "no service may have them"
+        if not RESTART.fullmatch(service.restart):
+            yield f"service {service.name}: restart {service.restart!r}", "it is always, on-failure or on-failure:N"
+        if service.pids < 1:
+            yield f"service {service.name}: pids is {service.pids}", "it must be above 0"
+    yield from find_order_problems(task.services)
 
 
 _LIMITS = ("agent_timeout_s", "test_timeout_s", "build_timeout_s", "memory_mb", "pids", "cpus", "storage_mb", "shm_mb")

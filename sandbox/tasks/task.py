@@ -177,9 +177,16 @@ class Task:
     """Limits of each process in the agent's container, in place of a sandbox's own."""
     hostname: str = ""
     """Host name of the agent's container; empty for the one that all sandboxes have."""
+    aliases: tuple[str, ...] = ()
+    """Names under which services reach the agent's container."""
     steps: tuple[TaskStep, ...] = ()
     """Steps that are played one after another; empty for a task that is one step itself."""
     steps_reward: StepsReward = StepsReward.MEAN
+
+    @property
+    def service_names(self) -> tuple[str, ...]:
+        """The names by which the agent reaches services."""
+        return tuple(name for each in self.services for name in (each.name, *each.aliases))
 
     @property
     def in_steps(self) -> tuple[Task, ...]:

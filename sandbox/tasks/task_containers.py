@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass, field
+from enum import StrEnum
 from functools import cached_property
 
 from pydantic import with_config
 
-from sandbox.default_limits import CPUS, MEMORY_MB, SHM_MB
+from sandbox.capabilities import BASE_CAPABILITIES
+from sandbox.default_limits import CPUS, MEMORY_MB, SERVICE_PIDS, SHM_MB
 from sandbox.process_limits import ProcessLimit
 from sandbox.tasks.strict_values import STRICT
 
@@ -53,6 +56,20 @@ class SharedFolder:
     read_only: bool = False
 
 
+RESTART = re.compile(r"(always|on-failure(:[1-9][0-9]{0,8})?)?")
+"""Matches :attr:`TaskService.restart`."""
+
+
+class ServiceCondition(StrEnum):
+    """What must hold of a service before one that depends on it starts."""
+
+    STARTED = "started"
+    HEALTHY = "healthy"
+    """Its health check succeeds; without one it is enough that it has started."""
+    COMPLETED = "completed"
+    """It has ended with exit code 0."""
+
+
 @with_config(STRICT)
 @dataclass(frozen=True, slots=True)
 class TaskService:
@@ -84,6 +101,25 @@ class TaskService:
     """Limits of each process, in place of a sandbox's own."""
     hostname: str = ""
     """Its own host name; empty for the name under which the others reach it."""
+    aliases: tuple[str, ...] = ()
+    """Other names under which it is reached."""
+    depends_on: dict[str, ServiceCondition] = field(default_factory=dict[str, ServiceCondition])
+    """What must hold of other services, by their names, before it starts."""
+    ends: bool = False
+    """It must end with exit code 0 before the agent starts; if false, it must still run then."""
+    pids: int = SERVICE_PIDS
+    """Maximum processes and threads."""
+    capabilities: tuple[str, ...] = BASE_CAPABILITIES
+    """Linux capabilities of root, of :data:`~sandbox.capabilities.SERVICE_CAPABILITIES`."""
+    read_only: bool = False
+    """Nothing can be changed in its root file system; volumes and folders in memory are others."""
+    stdin_open: bool = False
+    """Its standard input stays open, without anything to read."""
+    tty: bool = False
+    """It has a terminal."""
+    restart: str = ""
+    """When it is started again after its end: ``always``, ``on-failure``, or ``on-failure:N`` for at most N times;
+    empty for never."""
 
 
 @with_config(STRICT)

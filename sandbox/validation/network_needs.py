@@ -105,7 +105,7 @@ def _judges(task: Task) -> Iterator[str]:
 
 def _addresses(task: Task) -> Iterator[str]:
     """Yield addresses in the tests that are not on this machine."""
-    inside = {service.name for service in task.services}
+    inside = {*task.service_names, *task.aliases}
     for path, data in task.tests.items():
         if not path.endswith(".py"):
             continue

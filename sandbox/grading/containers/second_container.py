@@ -28,8 +28,11 @@ def spec_of(session: SandboxSession) -> ContainerSpec:
 async def open_second_container(
     session: SandboxSession, spec: ContainerSpec, workdir: str, test_timeout_s: float
 ) -> AsyncGenerator[SandboxSession]:
-    """Start a container of ``spec`` and remove it when the block ends; new volumes replace those that it names."""
-    spec = replace(spec, volumes=tuple(VolumeMount("", each.target) for each in spec.volumes))
+    """Start a container of ``spec`` and remove it when the block ends; new volumes replace those that it names.
+
+    The session's container keeps its names on a private network.
+    """
+    spec = replace(spec, volumes=tuple(VolumeMount("", each.target) for each in spec.volumes), aliases=())
     life = SETUP_TIMEOUT_S + test_timeout_s + SPARE_S
     test_session = await SandboxSession.start(session.engine, spec, workdir, SessionLimits(life, life))
     test_session.tests_user = session.tests_user

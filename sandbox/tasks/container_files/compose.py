@@ -1,11 +1,13 @@
-"""Reads a compose file into the parts of a task. ``compose_schema`` declares the supported part of Compose. Pure."""
+"""Reads a compose file into the parts of a task. ``compose_schema`` declares what becomes of each key. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
 from typing import cast
 
+from sandbox.tasks.container_files.compose_relations import check_networks, is_internal, read_relations
 from sandbox.tasks.container_files.compose_schema import (
     ComposeAgentService,
     ComposeFile,
@@ -22,7 +24,29 @@ from sandbox.tasks.problems import TaskProblems
 from sandbox.tasks.task_containers import TaskService
 from sandbox.tasks.yaml_text import YamlError
 
-_OUTSIDE = "not in the supported part of Compose: see sandbox/tasks/container_files/compose_schema.py"
+_UNKNOWN = "Compose has no such key"
+_BY_HOST = "it only matters where a host is short of it"
+_IMAGES = "images are those of this machine"
+_WINDOWS = "only Windows has it"
+REMARKS = {
+    "ports": "nothing outside reaches services, and they reach each other",
+    "platform": _IMAGES,
+    "build.platforms": _IMAGES,
+    "build.shm_size": "a build has the engine's, and fails if it needs more",
+    "build.ulimits": "a build has the engine's, and fails if it needs others",
+    "blkio_config": _BY_HOST,
+    "cpu_shares": _BY_HOST,
+    "mem_reservation": _BY_HOST,
+    "deploy.resources.reservations.cpus": _BY_HOST,
+    "deploy.resources.reservations.memory": _BY_HOST,
+    "cpu_count": _WINDOWS,
+    "cpu_percent": _WINDOWS,
+    "mem_swappiness": "a sandbox has no swap",
+    "memswap_limit": "a sandbox has no swap",
+    "oom_kill_disable": "what exceeds its memory is ended",
+    "oom_score_adj": "memory is each container's own",
+}
+"""Why a key of a service is not followed although the task is usable."""
 
 
 def read_compose_file(
@@ -44,8 +68,6 @@ def read_compose_file(
     file = _read_content(tree, name, variables, problems) if name else None
     if file is None:
         return ComposeFacts()
-    if len(file.networks) > 1:
-        problems.add(f"{name} has networks {', '.join(file.networks)}", "all services share one private network")
     if not is_merged:
         main = _agents_service(file, main, name, problems)
     return _read_services(file, main, name, tree, problems)
@@ -62,37 +84,42 @@ def _read_content(
         return None
     variables = {"COMPOSE_PROJECT_NAME": "task", **read_own_env_file(tree, text, problems), **variables}
     content = _without_extensions(substitute_variables(raw, variables, name, problems))
-    return problems.validate(name, content, ComposeFile, unknown=_OUTSIDE)
+    return problems.validate(name, content, ComposeFile, unknown=_UNKNOWN)
 
 
 def _read_services(file: ComposeFile, main: str, name: str, tree: FileTree, problems: TaskProblems) -> ComposeFacts:
     services: dict[str, ComposeService] = {}
+    started = {main, *file.services}
     for key, given in file.services.items():
         where = f"{name}: services.{key}"
         kind = ComposeAgentService if key == main else ComposeSideService
         said = {name: value for name, value in given.items() if value is not None}  # as in Compose
-        service = problems.validate(where, _without_extensions(said), kind, unknown=_OUTSIDE)
+        service = problems.validate(where, _without_extensions(said), kind, unknown=_UNKNOWN)
         if service is None:
             continue
-        _remark(service, where, problems)
         if service.profiles and key != main:
             problems.remark(f"{where} is left out: it is started only with a profile ({', '.join(service.profiles)})")
+            started.remove(key)
             continue
+        _remark(service, where, problems)
         services[key] = service
-    for key, service in services.items():
-        for other in {*service.depends_on} - services.keys() - {main}:
-            problems.add(f"{name}: services.{key}.depends_on: {other}", "Compose starts no such service")
+    relations = read_relations(services, started, main, name, problems)
+    check_networks(services, main, file, name, problems)
     shared = find_shared_volumes(services.values(), tree)
     remark_separate_copies(services, tree, name, problems)
+    accompanied = len(started) > 1
     agent = ComposeFacts()
     sides: list[TaskService] = []
     for key, service in services.items():
         where = f"{name}: services.{key}"
         if isinstance(service, ComposeAgentService):
-            agent = read_agent_service(service, tree, where, len(file.services) > 1, problems, shared=shared)
+            agent = read_agent_service(
+                service, tree, where, accompanied, problems, shared=shared, internal=is_internal(service, file)
+            )
         elif isinstance(service, ComposeSideService):
-            sides += read_side_service(key, service, tree, where, problems, shared=shared)
-    return replace(agent, services=tuple(sides))
+            sides += read_side_service(key, service, tree, where, problems, shared=shared, relations=relations[key])
+    names = (main, *relations[main].aliases) if accompanied else ()
+    return replace(agent, aliases=names, services=tuple(sides))
 
 
 def _agents_service(file: ComposeFile, main: str, name: str, problems: TaskProblems) -> str:
@@ -107,10 +134,9 @@ def _agents_service(file: ComposeFile, main: str, name: str, problems: TaskProbl
 
 
 def _remark(given: ComposeService, where: str, problems: TaskProblems) -> None:
-    if given.ports:
-        problems.remark(f"{where}.ports are not published: services reach each other, and nothing outside does")
-    if given.platform:
-        problems.remark(f"{where}.platform is not used: images are those of this machine")
+    for key, why in REMARKS.items():
+        if reduce(lambda section, name: getattr(section, name, None), key.split("."), cast("object", given)):
+            problems.remark(f"{where}.{key} is not followed: {why}")
 
 
 def _without_extensions(value: object) -> object:

@@ -7,16 +7,12 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from sandbox.capabilities import BASE_CAPABILITIES
+from sandbox.capabilities import BASE_CAPABILITIES, SERVICE_CAPABILITIES
 from sandbox.process_limits import ProcessLimit
 from sandbox.tasks.container_files.build_context import BuildPlan, read_build_context
-from sandbox.tasks.container_files.compose_schema import (
-    ComposeAgentService,
-    ComposeBuild,
-    ComposeHealthcheck,
-    ComposeService,
-    ComposeSideService,
-)
+from sandbox.tasks.container_files.compose_relations import ServiceRelations
+from sandbox.tasks.container_files.compose_schema import ComposeAgentService, ComposeService, ComposeSideService
+from sandbox.tasks.container_files.compose_sections import ComposeBuild, ComposeHealthcheck
 from sandbox.tasks.container_files.compose_volumes import read_host_folders, read_shared_folders
 from sandbox.tasks.container_files.compose_yaml import scalar_text
 from sandbox.tasks.container_files.env_files import read_env_files
@@ -27,7 +23,6 @@ from sandbox.tasks.task_containers import SharedFolder, TaskHealthcheck, TaskSer
 from sandbox.tasks.task_network import OFFLINE, NetworkMode, TaskNetwork
 
 _WAITS = {"sleep infinity", "tail -f /dev/null", "bash", "sh", "/bin/bash", "/bin/sh", ""}
-_CAPABILITIES = {*BASE_CAPABILITIES, "NET_BIND_SERVICE"}
 _GRADER = ("T_BENCH_", "TEST_DIR")
 """Prefixes of variables that the grader sets itself."""
 
@@ -58,6 +53,8 @@ class ComposeFacts:
     """The agent's service has no network."""
     builds_offline: bool = False
     ulimits: tuple[ProcessLimit, ...] = ()
+    aliases: tuple[str, ...] = ()
+    """Names by which services reach the agent's container."""
     services: tuple[TaskService, ...] = ()
 
     @property
@@ -80,16 +77,20 @@ def read_agent_service(
     problems: TaskProblems,
     *,
     shared: frozenset[str],
+    internal: bool,
 ) -> ComposeFacts:
-    """Read the service in which the agent works; ``accompanied``: there are others; ``shared``: volumes with them."""
+    """Read the service in which the agent works; ``accompanied``: there are others; ``shared``: volumes with them;
+    ``internal``: its networks lead nowhere else."""
     command = _words(given.command, f"{where}.command", problems)
     shell = len(command) == 3 and command[0] in {"sh", "bash", "/bin/sh", "/bin/bash"}
     waits = (command[2] if shell else " ".join(command)) in _WAITS
-    for name in given.cap_add:
-        if name.upper().removeprefix("CAP_") not in _CAPABILITIES:
-            problems.add(
-                f"{where}.cap_add: {name}", f"a sandbox has {', '.join(BASE_CAPABILITIES)}: others are not safe"
-            )
+    capabilities = _capabilities(given)
+    if missing := [each for each in BASE_CAPABILITIES if each not in capabilities]:
+        problems.add(
+            f"{where}.cap_drop: {', '.join(missing)}", "the harness's own programs in the agent's container need them"
+        )
+    for each in sorted(capabilities - {*BASE_CAPABILITIES, "NET_BIND_SERVICE"}):
+        problems.add(f"{where}.cap_add: {each}", f"a sandbox has {', '.join(BASE_CAPABILITIES)}: others are not safe")
     if given.network_mode and accompanied:
         problems.add(f"{where}.network_mode: {given.network_mode!r}", "its services could not be reached")
     limits = given.deploy.resources.limits
@@ -111,7 +112,7 @@ def read_agent_service(
         _entrypoint(given, where, problems),
         () if waits else tuple(command),
         _agent_health(given.healthcheck),
-        given.network_mode == "none",
+        given.network_mode == "none" or internal,
         given.build is not None and given.build.network == "none",
         _ulimits(given),
     )
@@ -125,6 +126,7 @@ def read_side_service(
     problems: TaskProblems,
     *,
     shared: frozenset[str],
+    relations: ServiceRelations,
 ) -> list[TaskService]:
     """Read a service beside the agent's; none, with problems, if it cannot run."""
     build = None
@@ -137,6 +139,11 @@ def read_side_service(
         return []
     if folders := read_host_folders(given, folder, where, problems):
         build = copy_host_folders(build or build_from(given.image), folders, folder, problems)
+    capabilities = _capabilities(given)
+    for each in sorted(capabilities - set(SERVICE_CAPABILITIES)):
+        problems.add(
+            f"{where}.cap_add: {each}", f"a service has at most {', '.join(SERVICE_CAPABILITIES)}: others are not safe"
+        )
     limits, default = given.deploy.resources.limits, TaskService(name)
     return [
         TaskService(
@@ -156,8 +163,34 @@ def read_side_service(
             given.working_dir,
             _ulimits(given),
             given.hostname,
+            aliases=tuple(relations.aliases),
+            depends_on=relations.depends_on,
+            ends=relations.ends,
+            pids=given.pids_limit or limits.pids or default.pids,
+            capabilities=tuple(each for each in SERVICE_CAPABILITIES if each in capabilities),
+            read_only=given.read_only,
+            stdin_open=given.stdin_open,
+            tty=given.tty,
+            restart=_restart(given),
         )
     ]
+
+
+def _capabilities(given: ComposeService) -> set[str]:
+    """Return what is left of a sandbox's capabilities by the rules of Docker, where those that are added come last."""
+    added, dropped = (
+        {name.upper().removeprefix("CAP_") for name in names} for names in (given.cap_add, given.cap_drop)
+    )
+    return (set[str]() if "ALL" in dropped else {*BASE_CAPABILITIES} - dropped) | added
+
+
+def _restart(given: ComposeSideService) -> str:
+    """Return when the service is started again, as :attr:`TaskService.restart` has it."""
+    policy, said = given.deploy.restart_policy, given.restart
+    if policy:  # it comes first
+        limit = f":{policy.max_attempts}" if policy.max_attempts else ""
+        said = {"none": "no", "any": "always", "on-failure": f"on-failure{limit}"}[policy.condition]
+    return {"no": "", "unless-stopped": "always"}.get(said, said.removesuffix(":0"))
 
 
 def _plan(given: ComposeBuild | None, where: str, problems: TaskProblems) -> BuildPlan | None:

@@ -12,7 +12,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from itertools import permutations
 
-from sandbox.tasks.container_files.compose_schema import ComposeService, ComposeVolume
+from sandbox.tasks.container_files.compose_schema import ComposeService
+from sandbox.tasks.container_files.compose_sections import ComposeVolume
 from sandbox.tasks.container_files.host_folders import HostFolder
 from sandbox.tasks.file_tree import FileTree, is_within
 from sandbox.tasks.problems import TaskProblems

@@ -5,21 +5,32 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, cast
 
-from sandbox.default_limits import SHM_MB
+from sandbox.capabilities import BASE_CAPABILITIES
+from sandbox.default_limits import SERVICE_PIDS, SHM_MB
 from sandbox.tasks.container_files.build_context import BuildPlan
 from sandbox.tasks.container_files.compose_yaml import dump_compose_yaml
 from sandbox.tasks.file_tree import TreeFile, as_tree_files
 from sandbox.tasks.task import Task
-from sandbox.tasks.task_containers import TaskService
+from sandbox.tasks.task_containers import ServiceCondition, TaskService
+
+_CONDITIONS = {
+    ServiceCondition.STARTED: "service_started",
+    ServiceCondition.HEALTHY: "service_healthy",
+    ServiceCondition.COMPLETED: "service_completed_successfully",
+}
 
 
-def write_compose(agent: str, section: dict[str, object], services: Sequence[TaskService]) -> dict[str, TreeFile]:
+def write_compose(
+    agent: str, section: dict[str, object], services: Sequence[TaskService], aliases: Sequence[str]
+) -> dict[str, TreeFile]:
     """Write ``docker-compose.yaml`` and the services' build contexts, each in ``services/NAME``.
 
-    ``agent`` is the name of the agent's service and ``section`` its content.
+    ``agent`` is the name of the agent's service, ``section`` its content, and ``aliases`` its names.
     """
     files: dict[str, TreeFile] = {}
-    sections = {agent: section}
+    awaited = {each.name: {"condition": _CONDITIONS[ServiceCondition.COMPLETED]} for each in services if each.ends}
+    others = [each for each in aliases if each != agent]
+    sections = {agent: section | ({"depends_on": awaited} if awaited else {}) | _aliases_section(others)}
     for service in services:
         folder = f"services/{service.name}"
         sections[service.name] = _service_section(service, f"./{folder}")
@@ -108,5 +119,21 @@ def _service_section(service: TaskService, context: str) -> dict[str, object]:
         }
     if service.volumes:
         made["volumes"] = shared_folders(service)
+    if service.depends_on:
+        made["depends_on"] = {
+            name: {"condition": _CONDITIONS[condition]} for name, condition in service.depends_on.items()
+        }
+    if service.pids != SERVICE_PIDS:
+        made["pids_limit"] = service.pids
+    if service.capabilities != BASE_CAPABILITIES:
+        made |= {"cap_drop": ["ALL"], "cap_add": list(service.capabilities)}
+    made |= {name: True for name in ("read_only", "stdin_open", "tty") if getattr(service, name)}
+    if service.restart:
+        made["restart"] = service.restart
+    made |= _aliases_section(service.aliases)
     limits = limits_section(service.memory_mb, service.cpus) | ulimits_section(service)
     return made | limits | memory_folders_section(service)
+
+
+def _aliases_section(aliases: Sequence[str]) -> dict[str, object]:
+    return {"networks": {"default": {"aliases": list(aliases)}}} if aliases else {}

@@ -10,7 +10,7 @@ import posixpath
 import re
 from collections.abc import Iterator, Sequence
 
-from sandbox.tasks.container_files.compose_schema import ComposeEnvFile
+from sandbox.tasks.container_files.compose_sections import ComposeEnvFile
 from sandbox.tasks.file_tree import FileTree
 from sandbox.tasks.problems import TaskProblems
 

@@ -155,6 +155,7 @@ def _read(name: str, tree: FileTree, problems: TaskProblems) -> Task:
         entrypoint=composed.entrypoint,
         command=composed.command,
         hostname=composed.hostname,
+        aliases=composed.aliases,
         healthcheck=composed.healthcheck,
     )
 
@@ -208,7 +209,7 @@ def _write(task: Task) -> dict[str, TreeFile]:
     if task.network == OFFLINE and not task.services:
         client["network_mode"] = "none"
     client |= limits_section(task.memory_mb, task.cpus) | ulimits_section(task) | memory_folders_section(task)
-    files |= write_compose(CLIENT, client, task.services)
+    files |= write_compose(CLIENT, client, task.services, task.aliases)
     described = {
         k: v for k, v in from_metadata(task.metadata).items() if k not in _TaskYaml.model_fields or k == _SAME_SHELL
     }

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from hypothesis import strategies as st
 
+from sandbox.capabilities import BASE_CAPABILITIES
 from sandbox.process_limits import ProcessLimit
 from sandbox.tasks.task import BASE_IMAGE, Task, TaskStep
-from sandbox.tasks.task_containers import ImageBuild, SharedFolder, TaskHealthcheck, TaskService, TestsEnvironment
+from sandbox.tasks.task_containers import (
+    ImageBuild,
+    ServiceCondition,
+    SharedFolder,
+    TaskHealthcheck,
+    TaskService,
+    TestsEnvironment,
+)
 from sandbox.tasks.task_grading import CollectCommand, GradingLevel, ResultsFormat, StepsReward
 from sandbox.tasks.task_network import NetworkMode, TaskNetwork
 
@@ -70,8 +79,16 @@ def builds(draw: st.DrawFn) -> ImageBuild:
     return ImageBuild(files, name, executable, args, draw(st.sampled_from(["", "final"])))
 
 
+def _condition(service: TaskService) -> st.SearchStrategy[ServiceCondition]:
+    return st.sampled_from(
+        [each for each in ServiceCondition if service.ends or each is not ServiceCondition.COMPLETED]
+    )
+
+
 @st.composite
-def services(draw: st.DrawFn, name: str, volumes: tuple[SharedFolder, ...]) -> TaskService:
+def services(
+    draw: st.DrawFn, name: str, volumes: tuple[SharedFolder, ...], earlier: Sequence[TaskService]
+) -> TaskService:
     build = draw(st.none() | builds())
     return TaskService(
         name,
@@ -90,6 +107,15 @@ def services(draw: st.DrawFn, name: str, volumes: tuple[SharedFolder, ...]) -> T
         draw(st.sampled_from(["", "/", "/work/a b$c"])),
         draw(ulimits),
         draw(st.sampled_from(["", "db-1.example"])),
+        draw(st.sampled_from([(), ("store", "db.example")])),
+        {each.name: draw(_condition(each)) for each in earlier if draw(st.booleans())},
+        draw(st.booleans()),
+        draw(st.integers(1, 1 << 16)),
+        draw(st.sampled_from([(), BASE_CAPABILITIES, ("KILL", "IPC_LOCK")])),
+        draw(st.booleans()),
+        draw(st.booleans()),
+        draw(st.booleans()),
+        draw(st.sampled_from(["", "always", "on-failure:3"])),
     )
 
 
@@ -154,10 +180,13 @@ def stepped_tasks(draw: st.DrawFn) -> Task:
 
 @st.composite
 def tasks(draw: st.DrawFn) -> Task:
-    beside = draw(st.lists(st.sampled_from(["db", "web"]), unique=True, max_size=2))
+    names_beside = draw(st.lists(st.sampled_from(["db", "web"]), unique=True, max_size=2))
     volumes = draw(
         st.sampled_from([(), (SharedFolder("kept", "/$a b"), SharedFolder("a.b_20_c", "/c", read_only=True))])
     )
+    beside: list[TaskService] = []
+    for name in names_beside:
+        beside.append(draw(services(name, volumes, tuple(beside))))
     image, build = draw(st.tuples(images, st.none()) | st.tuples(st.just(BASE_IMAGE), builds()))
     modes = st.sampled_from(NetworkMode)
     grading = draw(st.sampled_from(GradingLevel))
@@ -183,7 +212,7 @@ def tasks(draw: st.DrawFn) -> Task:
         solution_files=draw(trees),
         foils=draw(st.dictionaries(names, texts, max_size=2)),
         build=build,
-        services=tuple(draw(services(name, volumes)) for name in beside),
+        services=tuple(beside),
         network=draw(st.builds(TaskNetwork, modes, modes, modes, st.lists(hosts, max_size=2).map(tuple))),
         grading=grading,
         artifacts=artifacts,
@@ -196,6 +225,7 @@ def tasks(draw: st.DrawFn) -> Task:
         agent_user=draw(st.sampled_from(["", "root", "bob", "1000:50"])),
         tests_user=draw(st.sampled_from(["", "0", "bob"])),
         hostname=draw(st.sampled_from(["", "box"])),
+        aliases=draw(st.sampled_from([(), ("main", "app.example")])),
         entrypoint=draw(entrypoints),
         command=draw(st.sampled_from([(), ("python3", "-m", "http.server")])),
         ulimits=draw(ulimits),

@@ -133,6 +133,7 @@ def read_task(name: str, tree: FileTree, problems: TaskProblems) -> Task:
         entrypoint=composed.entrypoint,
         command=composed.command,
         hostname=composed.hostname,
+        aliases=composed.aliases,
     )
     return with_steps(task, described, tree, problems) if steps else task
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
-from sandbox.tasks.container_files.compose_schema import Mebibytes, absolute_path
+from sandbox.tasks.container_files.compose_values import Mebibytes, absolute_path
 from sandbox.tasks.task_grading import StepsReward
 
 AGENT_SERVICE = "main"

@@ -51,7 +51,7 @@ def write_task(task: Task) -> dict[str, TreeFile]:
         section: dict[str, object] = {"build": build_section(plan), **own}
         if task.volumes:
             section["volumes"] = shared_folders(task)
-        environment |= write_compose(AGENT_SERVICE, section, task.services)
+        environment |= write_compose(AGENT_SERVICE, section, task.services, task.aliases)
     files = write_steps(task) if task.steps else write_solution(task) | write_tests(task.run_tests, task.tests)
     files |= as_tree_files({f"{name}.sh": script.encode() for name, script in task.foils.items()}, under=FOILS_FOLDER)
     if task.weights:

@@ -26,7 +26,8 @@ from sandbox.errors import SandboxStartError, TaskFault
 from sandbox.host_record import SandboxHost
 from sandbox.images.store import ImageSettings, ImageStore
 from sandbox.networking.networks import BuildNetworkContainer, SandboxNetworks
-from sandbox.networking.services import TaskServiceSettings, adopt_services, start_services
+from sandbox.networking.service_requests import TaskServiceSettings
+from sandbox.networking.services import adopt_services, start_services
 from sandbox.pool.orphans import remove_abandoned
 from sandbox.session.sandbox_session import SandboxSession, SessionLimits
 from sandbox.tasks.task import Task

@@ -18,19 +18,20 @@ import pytest_asyncio
 from protocol.errors import UserError
 from sandbox.docker.engine import DockerEngine
 from sandbox.docker.inventory import DockerInventory
-from sandbox.docker.labels import POOL_LABEL, RUN_LABEL
+from sandbox.docker.labels import NETWORK_LABEL, POOL_LABEL, RUN_LABEL, SERVICE_LABEL
 from sandbox.docker.leaks import inventory_of_strangers, inventory_where
 from sandbox.docker.network.private_networks import MAX_SERVICES
 from sandbox.docker.network.proxy_address import PROXY_HOST, PROXY_PORT
 from sandbox.errors import SandboxDestroyed, SandboxStartError, TaskFault
 from sandbox.grading.grader import grade_sandbox
 from sandbox.host_record import SandboxHost
+from sandbox.networking.services import adopt_services
 from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
 from sandbox.pool.settings import ContainerSettings
 from sandbox.process_limits import ProcessLimit
 from sandbox.session.sandbox_session import SandboxSession
 from sandbox.tasks.task import Task
-from sandbox.tasks.task_containers import ImageBuild, SharedFolder, TaskService
+from sandbox.tasks.task_containers import ImageBuild, ServiceCondition, SharedFolder, TaskService
 from sandbox.tasks.task_grading import GradingLevel
 from sandbox.tasks.task_network import NetworkMode, TaskNetwork
 from sandbox.validation.proofs import ProofVerdict, pool_proof_environment, prove_tasks
@@ -194,6 +195,129 @@ async def test_a_service_may_have_another_host_name_than_the_one_under_which_it_
     task = dataclasses.replace(TASK, services=(dataclasses.replace(WEB, hostname="web-1.example"),))
     async with pool.acquire(task) as session:
         assert (await session.run(ASK_WEB, S)).output.strip() == "web-1.example"
+
+
+BUSYBOX = "/.sbx/busybox"
+
+
+async def test_a_service_and_the_agent_reach_each_other_by_all_their_names(pool: SandboxPool):
+    ask = f"until {BUSYBOX} wget -qO /tmp/said http://shop:8000/said; do {BUSYBOX} sleep 0.1; done"
+    visitor = TaskService(
+        "visitor",
+        command=(BUSYBOX, "sh", "-c", f"{ask}; exec {BUSYBOX} httpd -f -p 8000 -h /tmp"),
+        aliases=("guest", "guest-1.example"),
+    )
+    async with pool.acquire(dataclasses.replace(TASK, services=(visitor,), aliases=("main", "shop"))) as session:
+        await session.run(f"mkdir /tmp/s; echo hello > /tmp/s/said; {BUSYBOX} httpd -p 8000 -h /tmp/s", S)
+        for name in ("visitor", "guest", "guest-1.example"):
+            asked = f"until {BUSYBOX} wget -qO - http://{name}:8000/said; do sleep 0.1; done 2> /dev/null"
+            assert (await session.run(asked, S)).output == "hello\n"
+
+
+def step(name: str, script: str, **given: Any) -> TaskService:
+    """Return a service that runs a script with a volume of all at /kept."""
+    command = (BUSYBOX, "sh", "-c", script)
+    return TaskService(name, command=command, volumes=(SharedFolder("kept", "/kept"),), **given)
+
+
+async def test_services_start_when_those_that_they_need_have_ended_or_are_healthy(
+    pool: SandboxPool, engine: DockerEngine, before: DockerInventory
+):
+    """What has ended as it should is not taken for dead, also by a process that takes the session over."""
+    waits = f"{BUSYBOX} sleep 1; {BUSYBOX} touch"
+    services = (
+        step("last", "ls /kept > /kept/seen; exec sleep 1000",
+             depends_on={"schema": ServiceCondition.COMPLETED, "db": ServiceCondition.HEALTHY}, healthcheck="true"),
+        step("schema", f"{waits} /kept/made", depends_on={"db": ServiceCondition.STARTED}, ends=True),
+        step("db", f"{waits} /kept/ready; exec sleep 1000", healthcheck="/.sbx/busybox test -e /kept/ready"),
+    )  # fmt: skip
+    task = dataclasses.replace(TASK, services=services, volumes=(SharedFolder("kept", "/kept"),))
+    async with pool.acquire(task) as session:
+        assert (await session.run("cat /kept/seen", S)).output.split() == ["made", "ready", "seen"]
+        assert session.spec is not None
+        left = await engine.containers({NETWORK_LABEL: session.spec.network})
+        assert {each.labels[SERVICE_LABEL] for each in left} == {"last", "db"}
+        async with adopt_services(engine, pool.images, services, session.container) as network:
+            assert network == session.spec.network
+
+
+async def test_a_service_that_does_not_end_as_it_should_is_the_tasks_fault(pool: SandboxPool, before: DockerInventory):
+    schema = step("schema", "exit 3", ends=True)
+    web = dataclasses.replace(WEB, depends_on={"schema": ServiceCondition.COMPLETED})
+    with pytest.raises(TaskFault, match="service schema exited with 3"):
+        async with pool.acquire(dataclasses.replace(TASK, services=(web, schema))):
+            pytest.fail("it was opened")
+
+
+COUNTS = f"echo >> /kept/starts; [ $({BUSYBOX} wc -l < /kept/starts) -ge 3 ]"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("restart", "script", "ends", "starts"),
+    [
+        ("on-failure", COUNTS, True, 3),
+        ("on-failure:2", COUNTS, True, 3),
+        ("on-failure:1", COUNTS, True, None),
+        ("always", f"{COUNTS} && exec sleep 1000", False, 3),
+    ],
+)
+async def test_a_service_is_started_again_as_it_says(
+    pool: SandboxPool, restart: str, script: str, ends: bool, starts: int | None
+):
+    """Otherwise one that fails until another one answers would fail the task."""
+    service = step("db", script, restart=restart, ends=ends)
+    task = dataclasses.replace(TASK, services=(service,), volumes=(SharedFolder("kept", "/kept"),))
+    if starts is None:
+        with pytest.raises(TaskFault, match="service db exited with 1"):
+            async with pool.acquire(task):
+                pytest.fail("it was opened")
+        return
+    async with pool.acquire(task) as session:
+        wait = f"until [ $(wc -l < /kept/starts) -ge {starts} ]; do sleep 0.1; done; sleep 2; wc -l < /kept/starts"
+        assert (await session.run(wait, S)).output.strip() == str(starts)
+
+
+async def test_a_service_starts_the_images_program_where_busybox_has_one_of_the_same_name(pool: SandboxPool):
+    build = ImageBuild({
+        "Dockerfile": f"FROM {pool.host.base_image}\nCOPY --chmod=755 httpd /usr/local/bin/\n".encode(),
+        "httpd": b"#!/bin/sh\necho $* > /tmp/hostname; exec /.sbx/busybox httpd -f -p 8000 -h /tmp\n",
+    })  # fmt: skip
+    web = dataclasses.replace(WEB, build=build, command=("httpd", "own"))
+    ask = f"until {ASK_WEB} | grep own; do sleep 0.1; done"
+    async with pool.acquire(dataclasses.replace(TASK, services=(web,))) as session:
+        assert (await session.run(ask, S)).output == "own\n"
+
+
+CAPABILITIES = "$(sed -n 's/CapBnd:.0*//p' /proc/self/status)"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("given", "says", "said"),
+    [
+        ({"pids": 77}, "$(cat /sys/fs/cgroup/pids/pids.max || cat /sys/fs/cgroup/pids.max)", "77"),
+        ({}, CAPABILITIES, "a00400fb"),
+        ({"capabilities": ("CHOWN",)}, CAPABILITIES, "21"),
+        ({"capabilities": ("KILL", "SETPCAP", "NET_BIND_SERVICE", "IPC_LOCK")}, CAPABILITIES, "4520"),
+        (
+            {"read_only": True, "tmpfs": ("/tmp",)},
+            "$(touch /x || echo refused)",
+            "refused",
+        ),
+        ({"tty": True}, "$(tty)", "/dev/pts/0"),
+        ({"tty": True, "stdin_open": True}, "$(timeout 1 cat; echo $?)", "124"),
+        ({"stdin_open": True}, "$(timeout 1 cat; echo $?)", "124"),
+        ({}, "$(timeout 1 cat; echo $?)", "0"),
+    ],
+    ids=["pids", "capabilities", "one", "others", "read-only", "terminal", "both", "input", "no input"],
+)
+async def test_a_service_has_what_its_task_gives_it(pool: SandboxPool, given: dict[str, Any], says: str, said: str):
+    script = f"echo {says} > /tmp/hostname; exec {BUSYBOX} httpd -f -p 8000 -h /tmp"
+    web = dataclasses.replace(WEB, command=("sh", "-c", script), **given)
+    ask = f"until {BUSYBOX} wget -qO - http://web:8000/hostname; do sleep 0.1; done 2> /dev/null"
+    async with pool.acquire(dataclasses.replace(TASK, services=(web,))) as session:
+        assert (await session.run(ask, S)).output.strip() == said
 
 
 async def test_everything_of_a_session_carries_the_label_by_which_leaks_are_found(

@@ -17,7 +17,7 @@ from sandbox.docker.retry import DockerEngineError
 from sandbox.errors import DestructionCause, SandboxDestroyed
 from sandbox.grading.grader import grade_sandbox
 from sandbox.host_record import SandboxHost
-from sandbox.networking.services import SERVICE_LIMITS
+from sandbox.networking.service_requests import SERVICE_LIMITS
 from sandbox.pool import disk_watch
 from sandbox.pool.disk_bound import DiskBound, probe_disk_bound
 from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool

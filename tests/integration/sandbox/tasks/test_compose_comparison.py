@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import posixpath
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from sandbox.tasks.container_files.build_context import BuildPlan
 from sandbox.tasks.container_files.compose import read_compose_file
 from sandbox.tasks.file_tree import FileTree, TreeFile
 from sandbox.tasks.problems import TaskProblems
+from tests.support.tasks.compose_keys import keys_of_schema, spec_keys
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -182,3 +184,11 @@ def test_a_compose_file_means_what_compose_makes_of_it(compose: Path, tmp_path: 
     assert {key: getattr(ours, key) for key in theirs["main"]} == theirs["main"]
     for side in ours.services:
         assert {key: getattr(side, key) for key in SIDE_KEYS} == {key: theirs[side.name][key] for key in SIDE_KEYS}
+
+
+def test_the_keys_of_the_specification_are_those_that_compose_has(compose: Path) -> None:
+    """Its program holds the specification's schema, by which it judges files."""
+    program = compose.read_bytes()
+    start = program.rindex(b"{", 0, program.index(b'"$id": "compose_spec.json"'))
+    schema, _ = json.JSONDecoder().raw_decode(program[start : start + (1 << 20)].decode("latin-1"))
+    assert keys_of_schema(schema) == frozenset(spec_keys())
