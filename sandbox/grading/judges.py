@@ -23,6 +23,8 @@ from sandbox.tasks.task_network import NetworkMode
 from sandbox.toolchain.in_container.rewardkit_judges import find_judges
 from sandbox.toolchain.in_container.shim_rules import REWARDKIT, UV_TOOLS
 
+_MAX_CHARACTERS = 64 << 10
+"""Maximum length of a script that is read: a longer one would take too long."""
 _STARTERS = frozenset((REWARDKIT, "env", "python", "python3", *UV_TOOLS, *COMMAND_STARTERS))
 
 
@@ -37,6 +39,8 @@ def find_unreachable_judges(task: Task) -> Iterator[tuple[str, str]]:
         "--network task or sandbox.network"
     )
     for step in task.in_steps:
+        if not find_judges(step.tests):
+            continue
         where = f"step {step.step_name}: " if task.steps else ""
         for path in sorted(_asked_judges(step.run_tests, step.tests, set())):
             yield f"{where}tests/{path} asks a judge of {REWARDKIT}", why
@@ -46,6 +50,8 @@ def _asked_judges(script: str, tests: Mapping[str, bytes], read: set[str]) -> se
     """Return the files of judges that a script of the tests asks, itself or by scripts that it starts.
 
     ``read``: the scripts that have been read."""
+    if len(script) > _MAX_CHARACTERS:
+        return set()
     try:
         commands = parse_script(script).commands
     except (UnreadableScriptError, RecursionError):

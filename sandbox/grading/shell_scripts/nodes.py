@@ -8,6 +8,11 @@ from tree_sitter import Node
 
 REDIRECTIONS = frozenset(("file_redirect", "heredoc_redirect", "herestring_redirect"))
 
+BLOCKS = frozenset((
+    "case_item", "compound_statement", "do_group", "elif_clause", "else_clause", "if_statement", "program", "subshell",
+))  # fmt: skip
+"""Nodes that hold any number of statements, and no redirection."""
+
 
 def all_nodes(root: Node) -> Iterator[Node]:
     """Yield ``root`` and every node below it."""

@@ -9,7 +9,7 @@ import tree_sitter_bash
 from tree_sitter import Language, Node, Parser
 
 from sandbox.grading.shell_scripts.evaluation import evaluated_texts, unquoted_tests
-from sandbox.grading.shell_scripts.nodes import REDIRECTIONS, all_nodes, node_text, redirection_destinations
+from sandbox.grading.shell_scripts.nodes import BLOCKS, REDIRECTIONS, all_nodes, node_text, redirection_destinations
 from sandbox.grading.shell_scripts.redirections import has_own_input, inherited_outputs, opens_descriptor, written_file
 from sandbox.grading.shell_scripts.script import ExecutionCertainty, ShellCommand, ShellScript, UnreadableScriptError
 
@@ -49,20 +49,22 @@ def parse_script(text: str) -> ShellScript:
     return ShellScript(commands, functions, evaluated, tested, over, into, opened, background)
 
 
-def _commands(node: Node, within: str, functions: dict[str, int], depth: int = 0) -> Iterator[ShellCommand]:
+def _commands(
+    node: Node, within: str, functions: dict[str, int], depth: int = 0, *, in_branch: bool = False
+) -> Iterator[ShellCommand]:
     if depth > _DEEPEST:
         raise UnreadableScriptError("it is nested too deep")
     if node.type == "function_definition" and (name := node.child_by_field_name("name")):
-        within = node_text(name)
+        within, in_branch = node_text(name), False
         if node.parent is not None and node.parent.type == "program":
             functions.setdefault(within, node.start_byte)
     behind = tuple(_behind(node))
-    for child in node.children:
-        made = _commands(child, within, functions, depth + 1)
+    for child, is_branch in zip(node.children, _branches(node), strict=True):
+        made = _commands(child, within, functions, depth + 1, in_branch=in_branch or is_branch)
         yield from _with_more(list(made), behind) if behind and child == node.child_by_field_name("body") else made
     if node.type in _SIMPLE or (node.type in _ASSIGNMENTS and not _is_part(node)):
         words = tuple(_words(node))
-        of_program = (_is_alone(node), has_own_input(node), inherited_outputs(node), _is_in_branch(node))
+        of_program = (_is_alone(node), has_own_input(node), inherited_outputs(node), in_branch)
         yield ShellCommand(words, _is_piped(node), within, _execution_certainty(node), node.start_byte, *of_program)
 
 
@@ -111,16 +113,13 @@ def _execution_certainty(node: Node) -> ExecutionCertainty:
     return when if waits else ExecutionCertainty.MAYBE
 
 
-def _is_in_branch(node: Node) -> bool:
-    while (above := node.parent) is not None and above.type != "function_definition":
-        if above.type == "list" and node != above.children[0] and above.children[1].type == "||":
-            return True
-        if above.type in _BRANCHES:
-            here = next(number for number, child in enumerate(above.children) if child == node)
-            if above.field_name_for_child(here) != "condition":
-                return True
-        node = above
-    return False
+def _branches(node: Node) -> Iterator[bool]:
+    """Yield for each child of a node whether it runs in some cases only, where the node runs in all."""
+    for number, child in enumerate(node.children):
+        if node.type == "list":
+            yield number > 0 and node.children[1].type == "||"
+        else:
+            yield node.type in _BRANCHES and child.is_named and node.field_name_for_child(number) != "condition"
 
 
 def _is_piped(node: Node) -> bool:
@@ -133,7 +132,8 @@ def _is_piped(node: Node) -> bool:
 
 def _is_alone(node: Node) -> bool:
     while (above := node.parent) is not None and node.type != "function_definition":
-        behind = (more.type for each in above.children if each.type == "heredoc_redirect" for more in each.children)
+        beside = () if above.type in BLOCKS else above.children
+        behind = (more.type for each in beside if each.type == "heredoc_redirect" for more in each.children)
         if above.type in ("pipeline", "process_substitution") or "pipeline" in behind:
             return False
         if node.next_sibling is not None and node.next_sibling.type == "&":

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from tree_sitter import Node
 
 from sandbox.grading.shell_scripts.nodes import (
+    BLOCKS,
     REDIRECTIONS,
     node_text,
     redirection_destinations,
@@ -42,7 +43,7 @@ def inherited_outputs(node: Node) -> frozenset[str]:
             break
         levels.append(above)
     redirected = {"1": levels[-1].type == "command_substitution", "2": False}
-    for level in reversed(levels):
+    for level in (each for each in reversed(levels) if each.type not in BLOCKS):
         for redirection in level.children:
             if redirection.type == "file_redirect":
                 _redirect(redirection, redirected)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from sandbox.grading.shell_scripts.parser import parse_script
 from sandbox.tasks.container_files.add_sources import UnsupportedSyntaxError
 from sandbox.tasks.container_files.buildkit_syntax import to_classic
 from sandbox.tasks.container_files.dockerfile import find_environment, parse_instructions, read_statements
@@ -258,3 +259,9 @@ def test_a_row_that_points_at_a_path_that_is_too_long_is_a_problem_with_a_reason
     path.write_text(json.dumps({"task": {"task_name": "a", "task_path": "x" * 5000}}))
     (problem,) = load_tasks(path).problems
     assert problem.why == "the row points at it: File name too long"
+
+
+@pytest.mark.parametrize("line", ["echo a\n", "f() { a; }\n", "if a; then b; fi\n"])
+def test_a_test_script_of_very_many_commands_is_read_in_time(line: str):
+    commands = parse_script(repeated(line)).commands
+    assert len(commands) == LONG // len(line) * (2 if "then" in line else 1)
