@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
+from sandbox.grading.shell_scripts.executed_text import executed_text
 from sandbox.tasks.container_files import dockerfile
 from sandbox.tasks.task import STEP_SETUP, Task
 from sandbox.tasks.task_containers import ImageBuild
@@ -89,12 +90,15 @@ def _text(data: bytes) -> str:
 
 
 def verifier_texts(task: Task) -> list[str]:
-    """Return the scripts and Python files of the tests."""
-    return [task.run_tests, *(_text(data) for path, data in task.tests.items() if path.endswith((".py", ".sh")))]
+    """Return what the scripts of the tests execute, and their Python files."""
+    scripts = [task.run_tests, *(_text(data) for path, data in task.tests.items() if path.endswith(".sh"))]
+    return [*map(executed_text, scripts), *(_text(data) for path, data in task.tests.items() if path.endswith(".py"))]
 
 
 def _run_by_uv(task: Task) -> list[str]:
-    return verifier_texts(task) if "uv run" in task.run_tests else []
+    """Return the tests' texts as they are, because comments of Python programs name what uv installs for them."""
+    texts = [task.run_tests, *(_text(data) for path, data in task.tests.items() if path.endswith((".py", ".sh")))]
+    return texts if "uv run" in task.run_tests else []
 
 
 def _judges(task: Task) -> Iterator[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+from sandbox.grading.shell_scripts.executed_text import executed_text
 from sandbox.toolchain.in_container.shim_rules import APT_TOOLS, has_debian_package, has_python_package, is_installer
 
 LOCAL_ADDRESS = re.compile(r"\b(?:localhost|127\.0\.0\.1|0\.0\.0\.0)(?::(\d{2,5}))?\b")
@@ -46,8 +47,7 @@ _VERSION = re.compile(r"[=<>~!\[@;]")
 
 def find_network_requests(script: str) -> Iterator[str]:
     """Yield each command or address that would need the network."""
-    text = _REDIRECTION.sub(" ", re.sub(r"\\\n\s*", " ", script))
-    text = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
+    text = _REDIRECTION.sub(" ", re.sub(r"\\\n\s*", " ", executed_text(script)))
     for found in _PACKAGES.finditer(text):
         if names := [
             _name(each) for each in _packages(found["rest"].split()) if not _in_toolchain(found["tool"], each)

@@ -12,6 +12,7 @@ from sandbox.grading.isolation.decision import find_isolation_risk, starts_plain
 from sandbox.grading.isolation.environment import withheld_variables
 from sandbox.grading.isolation.python_tests import ExposureKind, find_python_exposures
 from sandbox.grading.isolation.unprivileged_programs import START_STOP_DAEMON
+from sandbox.grading.shell_scripts.executed_text import executed_text
 from sandbox.networking.phases import names_beside_proxy
 from sandbox.tasks.allowed_hosts import parse_allowed_host
 from sandbox.tasks.container_files import dockerfile
@@ -99,7 +100,8 @@ def _grading_warnings(task: Task) -> Iterator[str]:
         yield "its test script's lines end in CR LF, which no shell accepts: convert it with dos2unix"
     if absent := sorted(_named_tests(task) - task.tests.keys()):
         yield f"its tests name {', '.join(absent)}, which is not among them"
-    for version in sorted({each for each in _OTHER_PYTHON.findall(task.run_tests) if runs_on_newer_python(each)}):
+    script = executed_text(task.run_tests)
+    for version in sorted({each for each in _OTHER_PYTHON.findall(script) if runs_on_newer_python(each)}):
         yield f"its tests ask for Python {version} and run on the toolchain's {PYTHON}"
     if idle := sorted(_idle_weights(task)):
         yield f"its weights name {', '.join(idle)}, which is not a test of test_outputs.py"
@@ -202,8 +204,7 @@ def _graded_in_a_clean_image(task: Task) -> bool:
 
 def _named_tests(task: Task) -> set[str]:
     """Return the Python files in the tests' folder that the script names."""
-    lines = (line for line in task.run_tests.splitlines() if not line.lstrip().startswith("#"))
-    return {found[1] for line in lines for found in _TEST_FILE.finditer(line)}
+    return {found[1] for found in _TEST_FILE.finditer(executed_text(task.run_tests))}
 
 
 def _idle_weights(task: Task) -> set[str]:

@@ -31,11 +31,29 @@ _BESIDE = frozenset(("&", "process_substitution"))
 _NAMED_DESCRIPTOR = re.compile(r"(?<!\$)\{\w+\}[<>]")
 
 
-def parse_script(text: str) -> ShellScript:
-    """Parse a script.  Raises UnreadableScriptError."""
+def parse_tree(text: str) -> Node:
+    """Parse a script to the syntax tree of tree-sitter.  Raises UnreadableScriptError."""
     root = Parser(_BASH).parse(text.encode(errors="replace")).root_node
     if root.has_error:
         raise UnreadableScriptError("the text is not a shell script, or cannot be parsed")
+    if _is_too_deep(root):
+        raise UnreadableScriptError("it is nested too deep")
+    return root
+
+
+def _is_too_deep(root: Node) -> bool:
+    waiting = [(root, 0)]
+    while waiting:
+        node, depth = waiting.pop()
+        if depth > _DEEPEST:
+            return True
+        waiting += ((child, depth + 1) for child in node.children)
+    return False
+
+
+def parse_script(text: str) -> ShellScript:
+    """Parse a script.  Raises UnreadableScriptError."""
+    root = parse_tree(text)
     functions: dict[str, int] = {}
     commands = tuple(_commands(root, "", functions))
     nodes = list(all_nodes(root))
@@ -49,22 +67,18 @@ def parse_script(text: str) -> ShellScript:
     return ShellScript(commands, functions, evaluated, tested, over, into, opened, background)
 
 
-def _commands(
-    node: Node, within: str, functions: dict[str, int], depth: int = 0, *, in_branch: bool = False
-) -> Iterator[ShellCommand]:
-    if depth > _DEEPEST:
-        raise UnreadableScriptError("it is nested too deep")
+def _commands(node: Node, within: str, functions: dict[str, int], *, in_branch: bool = False) -> Iterator[ShellCommand]:
     if node.type == "function_definition" and (name := node.child_by_field_name("name")):
         within, in_branch = node_text(name), False
         if node.parent is not None and node.parent.type == "program":
             functions.setdefault(within, node.start_byte)
     behind = tuple(_behind(node))
     for child, is_branch in zip(node.children, _branches(node), strict=True):
-        made = _commands(child, within, functions, depth + 1, in_branch=in_branch or is_branch)
+        made = _commands(child, within, functions, in_branch=in_branch or is_branch)
         yield from _with_more(list(made), behind) if behind and child == node.child_by_field_name("body") else made
     if node.type in _SIMPLE or (node.type in _ASSIGNMENTS and not _is_part(node)):
         words = tuple(_words(node))
-        of_program = (_is_alone(node), has_own_input(node), inherited_outputs(node), in_branch)
+        of_program = (is_alone(node), has_own_input(node), inherited_outputs(node), in_branch)
         yield ShellCommand(words, _is_piped(node), within, _execution_certainty(node), node.start_byte, *of_program)
 
 
@@ -130,7 +144,8 @@ def _is_piped(node: Node) -> bool:
     return before is not None and before.type in ("|", "|&")
 
 
-def _is_alone(node: Node) -> bool:
+def is_alone(node: Node) -> bool:
+    """Return whether, within its function, no pipe joins a command to another and nothing runs at the same time."""
     while (above := node.parent) is not None and node.type != "function_definition":
         beside = () if above.type in BLOCKS else above.children
         behind = (more.type for each in beside if each.type == "heredoc_redirect" for more in each.children)

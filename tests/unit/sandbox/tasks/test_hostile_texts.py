@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from sandbox.grading.shell_scripts.executed_text import executed_text
 from sandbox.grading.shell_scripts.parser import parse_script
 from sandbox.tasks.container_files.add_sources import UnsupportedSyntaxError
 from sandbox.tasks.container_files.buildkit_syntax import to_classic
@@ -265,3 +266,10 @@ def test_a_row_that_points_at_a_path_that_is_too_long_is_a_problem_with_a_reason
 def test_a_test_script_of_very_many_commands_is_read_in_time(line: str):
     commands = parse_script(repeated(line)).commands
     assert len(commands) == LONG // len(line) * (2 if "then" in line else 1)
+
+
+@pytest.mark.parametrize(
+    "script", [repeated("echo a\n"), "$(echo " * 5000 + ")" * 5000, repeated("grep a b\n"), "echo '" + repeated("a\n")]
+)
+def test_the_commands_of_a_hostile_script_are_found_in_time(script: str):
+    assert len(executed_text(script)) <= len(script)

@@ -1,0 +1,85 @@
+"""Leaves out of a shell script what it does not execute: comments, and what it only prints or looks for. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from tree_sitter import Node
+
+from sandbox.grading.shell_scripts.nodes import all_nodes, node_text
+from sandbox.grading.shell_scripts.parser import is_alone, parse_tree
+from sandbox.grading.shell_scripts.redirections import inherited_outputs
+from sandbox.grading.shell_scripts.script import UnreadableScriptError
+
+_PRINTERS = frozenset(("echo", "printf"))
+_SEARCHERS = frozenset(("grep", "egrep", "fgrep", "rg"))
+_OPTION_OR_NUMBER = re.compile(r"-|\d+$")
+_SUBSTITUTIONS = frozenset(("command_substitution", "process_substitution"))
+
+
+def executed_text(script: str) -> str:
+    """Return the script without what it does not execute; without whole lines of comments if it cannot be read.
+
+    What it writes to a file or gives to another command stays, since that may be executed."""
+    try:
+        root = parse_tree(script)
+    except UnreadableScriptError:
+        return "\n".join(line for line in script.splitlines() if not line.lstrip().startswith("#"))
+    data, parts, at = script.encode(errors="replace"), list[bytes](), 0
+    for start, end in sorted(_idle_ranges(root)):
+        if start >= at:
+            parts.append(data[at:start])
+            at = end
+    return b" ".join((*parts, data[at:])).decode(errors="replace")
+
+
+def _idle_ranges(root: Node) -> Iterator[tuple[int, int]]:
+    for node in all_nodes(root):
+        match node.type:
+            case "comment":
+                yield node.start_byte, node.end_byte
+            case "command":
+                for words in _idle_words(node):
+                    yield from _without_substitutions(words)
+            case "heredoc_body":
+                if _is_printed(node):
+                    yield node.start_byte, node.end_byte
+            case _:
+                pass
+
+
+def _idle_words(command: Node) -> Sequence[Node]:
+    """Return the parts of a command that it only prints or looks for."""
+    name = command.child_by_field_name("name")
+    program = node_text(name) if name else ""
+    if program in _SEARCHERS:
+        words = command.children_by_field_name("argument")
+        return [word for word in words if not _OPTION_OR_NUMBER.match(node_text(word))][:1]
+    return [command] if program in _PRINTERS and _is_shown(command) else []
+
+
+def _is_shown(command: Node) -> bool:
+    """Return whether what a command prints is the script's own output."""
+    return is_alone(command) and "1" in inherited_outputs(command)
+
+
+def _is_printed(heredoc: Node) -> bool:
+    """Return whether a here-document is the script's own output, by ``cat`` without arguments."""
+    redirected = heredoc.parent.parent if heredoc.parent else None
+    body = redirected.child_by_field_name("body") if redirected else None
+    return body is not None and body.type == "command" and node_text(body).strip() == "cat" and _is_shown(body)
+
+
+def _without_substitutions(words: Node) -> Iterator[tuple[int, int]]:
+    """Yield the ranges of words that no substitution in them covers."""
+    at = words.start_byte
+    waiting = [words]
+    while waiting:
+        node = waiting.pop()
+        if node.type in _SUBSTITUTIONS:
+            yield at, node.start_byte
+            at = node.end_byte
+        else:
+            waiting.extend(reversed(node.children))
+    yield at, words.end_byte
