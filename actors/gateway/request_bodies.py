@@ -1,7 +1,9 @@
 """Receives the bodies of requests within limits: of one, of a session and of all together, each with a deadline.
 
 A body counts with its declared length before any of it is read, and without one as it arrives, until it is parsed.
-So a harness that begins many uploads, or never ends one, holds a bounded part of its worker's memory.
+So a harness that begins many uploads, or never ends one, holds a bounded part of its worker's memory.  A compressed
+body is refused, because a small one may unpack to gigabytes: neither the clients of OpenAI's and Anthropic's APIs nor
+Claude Code send any, and Codex compresses for OpenAI's own service only.
 """
 
 from __future__ import annotations
@@ -41,7 +43,11 @@ class RequestBodies:
     @asynccontextmanager
     async def receive(self, request: web.Request, session: str) -> AsyncGenerator[bytes]:
         """Give the body of a request of ``session``, and count it during the block.  Raises
-        :class:`GatewayRequestError` for one that is too large or too slow, or while too much is under way."""
+        :class:`GatewayRequestError` for one that is compressed, too large or too slow, or while too much is under way.
+
+        The server must not decompress by itself."""
+        if (coding := request.headers.get("Content-Encoding", "identity").lower()) != "identity":
+            raise GatewayRequestError(f"send the request's body uncompressed, not as {coding!r}", status=415)
         counted = _CountedBody(self._limits, self._held, session)
         try:
             counted.grow_to(request.content_length or 0)

@@ -17,7 +17,6 @@ from types import TracebackType
 from typing import Self
 
 import msgspec
-from aiohttp import web
 
 from actors.agents.call_format import CallFormat
 from actors.agents.hermes import HERMES
@@ -30,7 +29,7 @@ from actors.gateway.session_keys import SessionKeys
 from actors.tokens.chat_format import ChatFormat
 from actors.tokens.chat_template import Tokenizer
 from protocol.trajectory import ASIDES, ReplyRole
-from sandbox.http.aiohttp_connections import LimitedSite
+from sandbox.http.aiohttp_connections import LimitedSite, application_runner
 from sandbox.http.connections import OpenConnections
 
 _SECRET_BYTES = 32
@@ -65,9 +64,7 @@ class Gateway:
         self._keys = SessionKeys(secrets.token_bytes(_SECRET_BYTES))
         self._sessions: dict[str, GatewaySession] = {}
         self._connections = OpenConnections()
-        self._runner = web.AppRunner(
-            create_app(self), handler_cancellation=True, access_log=None, shutdown_timeout=0, handle_signals=False
-        )
+        self._runner = application_runner(create_app(self))
 
         @lru_cache(_TOOL_LISTS)
         def chat_with(schemas: bytes) -> ChatFormat:

@@ -13,6 +13,14 @@ from aiohttp import web
 from sandbox.http.connections import ConnectionDeadlines, ConnectionStage, OpenConnections
 
 
+def application_runner(app: web.Application) -> web.AppRunner:
+    """Return a runner of ``app`` for :class:`LimitedSite`: a client that disconnects cancels its handler, and bodies
+    arrive as they were sent, though they be compressed."""
+    return web.AppRunner(
+        app, handler_cancellation=True, access_log=None, shutdown_timeout=0, handle_signals=False, auto_decompress=False
+    )
+
+
 class LimitedSite(web.BaseSite):
     """Listens on a socket that is bound; its connections are among ``connections``.
 

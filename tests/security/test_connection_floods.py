@@ -14,7 +14,7 @@ import pytest
 from aiohttp import web
 
 from protocol.processes.open_files import raise_open_file_limit
-from sandbox.http.aiohttp_connections import LimitedSite
+from sandbox.http.aiohttp_connections import LimitedSite, application_runner
 from sandbox.http.aiohttp_connections import serving as served
 from sandbox.http.application import create_application
 from sandbox.http.auth import Access
@@ -88,7 +88,7 @@ async def harness_server(connections: OpenConnections) -> AsyncGenerator[Server]
 
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", handle)
-    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0)
+    runner = application_runner(app)
     await runner.setup()
     try:
         listener = bind_listener("127.0.0.1", 0)

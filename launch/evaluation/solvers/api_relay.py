@@ -36,7 +36,7 @@ from launch.evaluation.solvers.relayed_replies import RelayedReply
 from protocol.errors import InfraError
 from protocol.trajectory import EpisodeStatus, Segment
 from sandbox.docker.network.container_sockets import listen_in_container
-from sandbox.http.aiohttp_connections import LimitedSite, serving
+from sandbox.http.aiohttp_connections import LimitedSite, application_runner, serving
 from sandbox.http.connections import OpenConnections
 from sandbox.session.sandbox_session import SandboxSession
 
@@ -156,7 +156,7 @@ class ApiRelay:
         self._bodies, self._connections = RequestBodies(), OpenConnections()
         app = web.Application()
         app.router.add_route("*", "/{path:.*}", self._handle_request)
-        self._runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=0)
+        self._runner = application_runner(app)
 
     async def __aenter__(self) -> Self:
         await self._runner.setup()
