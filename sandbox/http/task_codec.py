@@ -210,7 +210,7 @@ def _service(where: str, service: TaskService) -> dict[str, object]:
         f"{where}.user": _is_text(service.user, 100),
         f"{where}.workdir": not service.workdir or _absolute(service.workdir),
         f"{where}.env": _is_env(service.env),
-        f"{where}.healthcheck": _is_text(service.healthcheck),
+        f"{where}.healthcheck": _is_text(service.healthcheck or ""),
         f"{where}.shm_mb": 0 < service.shm_mb <= MAX_MEMORY_MB,
         f"{where}.tmpfs": len(service.tmpfs) <= MAX_NAMES and all(map(_absolute, service.tmpfs)),
         f"{where}.hostname": _is_own_host_name(service.hostname),

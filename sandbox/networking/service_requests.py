@@ -59,27 +59,27 @@ def volume_mounts(network: str, folders: Sequence[SharedFolder]) -> tuple[Volume
 
 
 def service_request(
-    service: TaskService, image: str, network: str, settings: TaskServiceSettings, command: Sequence[str]
+    service: TaskService, image: str, config: Mapping[str, Any], network: str, settings: TaskServiceSettings
 ) -> Json:
-    """Build the body of Docker's ``POST /containers/create``; ``command`` begins with the entrypoint."""
-    check: Json = {"Test": ["NONE"]}
-    if service.healthcheck:
-        check = {
-            "Test": ["CMD-SHELL", service.healthcheck],
-            "Interval": int(HEALTH_INTERVAL_S * 1e9),
-            "Retries": 1 << 20,
-        }
+    """Build the body of Docker's ``POST /containers/create``; ``config`` is the image's.
+
+    Raises TaskFault where there is nothing to start.
+    """
     memory = service.memory_mb << 20
     return {
         "Image": image,
         "Entrypoint": [_BUSYBOX, "timeout", "-s", "KILL", str(round(settings.max_lifetime_s)), *_starter(service)],
-        "Cmd": list(command),
+        "Cmd": _command(service, image, config),
         "Env": [f"{key}={value}" for key, value in service.env.items()],
         "User": service.user,
         "WorkingDir": service.workdir,
         "Hostname": service.hostname or service.name,
         "Labels": {**settings.labels, NETWORK_LABEL: network, SERVICE_LABEL: service.name},
-        "Healthcheck": check,
+        "Healthcheck": {
+            "Test": _health_test(service, config),
+            "Interval": int(HEALTH_INTERVAL_S * 1e9),
+            "Retries": 1 << 20,
+        },
         "OpenStdin": service.stdin_open,
         "Tty": service.tty,
         "NetworkingConfig": networking_config(network, (service.name, *service.aliases)),
@@ -122,18 +122,31 @@ def _starter(service: TaskService) -> tuple[str, ...]:
     return (*_STARTER, script, service.name)
 
 
-async def command_of(engine: DockerEngine, service: TaskService, image: str) -> Sequence[str]:
+def _health_test(service: TaskService, config: Mapping[str, Any]) -> Sequence[str]:
+    if service.healthcheck is None:
+        return ("NONE",)
+    if service.healthcheck:
+        return ("CMD-SHELL", service.healthcheck)
+    of_image: Mapping[str, Any] = config.get("Healthcheck") or {}
+    return of_image.get("Test") or ("NONE",)
+
+
+def _command(service: TaskService, image: str, config: Mapping[str, Any]) -> Sequence[str]:
     """Return the entrypoint and the command: the service's, or the image's where the service has none.
 
     As in Docker, an entrypoint of the service's own takes the place of the image's command too.
     """
-
-    async def call() -> Mapping[str, Any]:
-        return (await engine.docker.images.inspect(image))["Config"]
-
-    config = await call_with_retries(f"inspect the image {image}", call, BUSY_STATUSES)
     entrypoint = (config.get("Entrypoint") or ()) if service.entrypoint is None else service.entrypoint
     command = (*entrypoint, *(service.command or (() if service.entrypoint else config.get("Cmd")) or ()))
     if not command:
         raise TaskFault(f"service {service.name}: neither the task nor {image} names a command")
     return command
+
+
+async def image_config(engine: DockerEngine, image: str) -> Mapping[str, Any]:
+    """Return the configuration of an image.  Raises DockerEngineError."""
+
+    async def call() -> Mapping[str, Any]:
+        return (await engine.docker.images.inspect(image))["Config"]
+
+    return await call_with_retries(f"inspect the image {image}", call, BUSY_STATUSES)

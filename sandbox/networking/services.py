@@ -32,13 +32,16 @@ from sandbox.networking.networks import SandboxNetworks
 from sandbox.networking.service_requests import (
     HEALTH_INTERVAL_S,
     TaskServiceSettings,
-    command_of,
+    image_config,
     service_request,
     volume_mounts,
 )
 from sandbox.tasks.service_order import order_services
 from sandbox.tasks.task_containers import ServiceCondition, SharedFolder, TaskService
 
+_NO_CHECK = {"Status": ""}
+_READY = ("healthy", "none", "")
+"""The daemon's words for the health of a service that is ready: ``none``, or nothing, where it has no check."""
 _IMPOSSIBLE = re.compile("unable to find (user|group)|not a directory|chdir to cwd")
 """Matches the daemon's words for a user or a folder that a container cannot have."""
 
@@ -81,7 +84,7 @@ async def start_services(
         created: dict[str, str] = {}
         for service in services:
             image = await stack.enter_async_context(images.reserve(service))
-            body = service_request(service, image, network, settings, await command_of(engine, service, image))
+            body = service_request(service, image, await image_config(engine, image), network, settings)
             with _naming_faults(service):
                 container = await stack.enter_async_context(_container(engine, f"create service {service.name}", body))
             created[service.name] = container
@@ -206,4 +209,4 @@ def _is_ready(service: TaskService, state: Json) -> bool:
         if service.ends and not state["ExitCode"]:
             return True
         raise TaskFault(f"service {service.name} exited with {state['ExitCode']} before the agent started")
-    return not service.ends and (not service.healthcheck or state["Health"]["Status"] == "healthy")
+    return not service.ends and (state.get("Health") or _NO_CHECK)["Status"] in _READY

@@ -81,8 +81,9 @@ class TaskService:
     command: tuple[str, ...] = ()
     """Arguments of the entrypoint; empty for the image's own, if the entrypoint is the image's too."""
     env: dict[str, str] = field(default_factory=dict[str, str])
-    healthcheck: str = ""
-    """Shell command that must exit with 0 before the agent starts; if empty, a running service is enough."""
+    healthcheck: str | None = ""
+    """Shell command that must exit with 0 before the agent starts; empty for the image's own check. Without a check,
+    and for None, a running service is enough."""
     memory_mb: int = MEMORY_MB
     cpus: float = CPUS
     shm_mb: int = SHM_MB

@@ -18,6 +18,7 @@ _IMAGE = _PROGRAMS | {
         'FROM {base}\nWORKDIR /app\nCOPY say.sh serve.py /\nENTRYPOINT ["sh", "/say.sh"]\nCMD ["given"]\n'
     )
 }
+_CONNECT = """python3 -c 'import socket; socket.create_connection(("side", 8123))'"""
 _ASK = """python3 -c 'import socket; print(socket.create_connection(("{host}", 8123)).recv(99).decode().strip())'"""
 
 
@@ -240,6 +241,20 @@ SERVICE_CASES = (
             "environment/side/httpd": "#!/bin/sh\necho $* > /tmp/said\nexec python3 /serve.py\n",
             "environment/side/Dockerfile": (
                 'FROM {base}\nCOPY serve.py /\nCOPY --chmod=755 httpd /usr/local/bin/\nCMD ["httpd", "own"]\n'
+            ),
+        },
+        services=_side(""),
+    ),
+    ComparisonCase(
+        "service-healthcheck-of-its-image",
+        passes_if("[ $(cat x) = ready ]"),
+        f"{_CONNECT} && echo ready > x",
+        files=_PROGRAMS
+        | {
+            "environment/side/Dockerfile": (
+                "FROM {base}\nCOPY serve.py /\nRUN touch /tmp/said\n"
+                f"HEALTHCHECK --interval=1s --timeout=20s --retries=60 CMD {_CONNECT}\n"
+                "CMD sleep 5; exec python3 /serve.py\n"
             ),
         },
         services=_side(""),

@@ -221,9 +221,12 @@ def _words(command: str | list[str] | None, where: str, problems: TaskProblems) 
         return []
 
 
-def _health(given: ComposeHealthcheck) -> str:
+def _health(given: ComposeHealthcheck) -> str | None:
+    """Return the shell command of a check; empty if none is named, None if the image's own is switched off too."""
     test = [given.test] if isinstance(given.test, str) else given.test
-    if given.disable or not test or test[0] == "NONE":
+    if given.disable or test[:1] == ["NONE"]:
+        return None
+    if not test:
         return ""
     if test[0] == "CMD":
         return shlex.join(test[1:])

@@ -111,12 +111,7 @@ def _service_section(service: TaskService, context: str) -> dict[str, object]:
         made["working_dir"] = escape_variables(service.workdir)
     if service.env:
         made["environment"] = escape_variables(service.env)
-    if service.healthcheck:
-        made["healthcheck"] = {
-            "test": ["CMD-SHELL", escape_variables(service.healthcheck)],
-            "interval": "2s",
-            "retries": 30,
-        }
+    made |= _check_section(service.healthcheck)
     if service.volumes:
         made["volumes"] = shared_folders(service)
     if service.depends_on:
@@ -137,3 +132,10 @@ def _service_section(service: TaskService, context: str) -> dict[str, object]:
 
 def _aliases_section(aliases: Sequence[str]) -> dict[str, object]:
     return {"networks": {"default": {"aliases": list(aliases)}}} if aliases else {}
+
+
+def _check_section(healthcheck: str | None) -> dict[str, object]:
+    if healthcheck is None:
+        return {"healthcheck": {"disable": True}}
+    check = {"test": ["CMD-SHELL", escape_variables(healthcheck)], "interval": "2s", "retries": 30}
+    return {"healthcheck": check} if healthcheck else {}

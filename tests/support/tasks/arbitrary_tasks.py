@@ -96,7 +96,7 @@ def services(
         build,
         tuple(draw(st.lists(texts.filter(lambda text: "\0" not in text), max_size=3))),
         draw(variables),
-        draw(texts),
+        draw(st.none() | texts),
         draw(st.integers(1, 4096)),
         draw(limits),
         draw(st.integers(1, 4096)),

@@ -39,6 +39,7 @@ from tests.support.sandbox.docker_requests import on_docker_request
 
 pytestmark = [pytest.mark.first_case, pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
 S = 60.0
+BUSYBOX = "/.sbx/busybox"
 OWN = "own.example"
 """A name that leads to this machine."""
 NONE, PROXY, FULL = NetworkMode.NONE, NetworkMode.PROXY, NetworkMode.FULL
@@ -191,13 +192,25 @@ async def test_a_service_starts_as_its_image_says_where_the_task_says_nothing_el
         assert (await session.run(ASK_WEB, S)).output.strip() == said
 
 
+READY_SOON = "sleep 4; touch /tmp/ready; exec /.sbx/busybox httpd -f -p 8000 -h /tmp"
+
+
+@pytest.mark.parametrize(("healthcheck", "ready"), [("", "ready"), (None, "")], ids=["the image's", "none"])
+async def test_the_check_of_a_services_image_is_waited_for_unless_there_is_to_be_none(
+    pool: SandboxPool, healthcheck: str | None, ready: str
+):
+    check = "HEALTHCHECK --interval=1h CMD test -e /tmp/ready"
+    build = ImageBuild({"Dockerfile": f"FROM {pool.host.base_image}\n{check}\n".encode()})
+    web = dataclasses.replace(WEB, build=build, command=("sh", "-c", READY_SOON), healthcheck=healthcheck)
+    async with pool.acquire(dataclasses.replace(TASK, services=(web,))) as session:
+        seen = f"{BUSYBOX} wget -qO /dev/null http://web:8000/ready 2> /dev/null && echo ready"
+        assert (await session.run(seen, S)).output.strip() == ready
+
+
 async def test_a_service_may_have_another_host_name_than_the_one_under_which_it_is_reached(pool: SandboxPool):
     task = dataclasses.replace(TASK, services=(dataclasses.replace(WEB, hostname="web-1.example"),))
     async with pool.acquire(task) as session:
         assert (await session.run(ASK_WEB, S)).output.strip() == "web-1.example"
-
-
-BUSYBOX = "/.sbx/busybox"
 
 
 async def test_a_service_and_the_agent_reach_each_other_by_all_their_names(pool: SandboxPool):

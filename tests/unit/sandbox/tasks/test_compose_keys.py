@@ -340,6 +340,24 @@ def test_an_agent_whose_networks_are_all_internal_has_no_other(tmp_path: Path) -
     assert read(tmp_path, compose).network.agent is NetworkMode.NONE
 
 
+@pytest.mark.parametrize(
+    ("given", "check"),
+    [
+        ("{interval: 5s}", ""),
+        ("{test: [CMD, a, 'b c']}", "a 'b c'"),
+        ("{test: a, disable: true}", None),
+        ("{disable: true}", None),
+        ("{test: [NONE]}", None),
+    ],
+)
+def test_a_service_has_its_images_check_unless_it_names_another_or_none(
+    tmp_path: Path, given: str, check: str | None
+) -> None:
+    task = read(tmp_path, f"  db: {{image: 'db:1', healthcheck: {given}}}\n")
+    assert task.services[0].healthcheck == check
+    assert decode_task(encode_task(task)) == task
+
+
 ADDED = ("SETPCAP", "NET_BIND_SERVICE", "IPC_LOCK")
 
 
