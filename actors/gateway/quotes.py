@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 _WORD = re.compile(r"\w+")
-_ESCAPE = re.compile(r"\\+(?:[nrt]|u([0-9a-fA-F]{4}))")
+_ESCAPE = re.compile(r"(?<!\\)\\++(?:[nrt]|u([0-9a-fA-F]{4}))")
 _RUN_WORDS = 4
 _RUN_CHARS, _MOST_CHARS = 15, 20
 """Fewest characters of a run, and the number after which it is cut, as a harness may cut what it quotes."""

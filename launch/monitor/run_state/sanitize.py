@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import re
 
-from protocol.escape_sequences import CSI, OTHER, STRING, STRING_START
+from protocol.escape_sequences import CSI, OTHER, PASSED_BY_TMUX, STRING, STRING_BODY, STRING_START
 from protocol.events import JsonValue
 from protocol.plain_text import sanitize_text
 
 _PIECE = re.compile(f"{STRING}|{CSI}|{OTHER}|\x1b")
 _UNFINISHED = re.compile(
-    r"(?:\x1bP(?:tmux;(?:[^\x1b]|\x1b\x1b)*\x1b?|\x1b(?:[^\x1b\\][^\x1b]*\x1b?)?)"
-    rf"|(?:\x1b\[|\x9b)[0-?]*[ -/]*|{STRING_START}[^\x07\x1b\x9c]*\x1b?|\x1b[ -/]*)\Z"
+    rf"(?:\x1bP(?:{PASSED_BY_TMUX}\x1b?|\x1b(?:[^\x1b\\][^\x1b]*+\x1b?)?)"
+    rf"|(?:\x1b\[|\x9b)[0-?]*[ -/]*|{STRING_START}{STRING_BODY}\x1b?|\x1b[ -/]*)\Z"
 )
 _MAX_HELD = 4_096
 """Maximum length of an unfinished sequence that is kept for the next piece."""

@@ -84,6 +84,7 @@ def test_every_escape_sequence_is_removed_and_no_text(invisible: str):
         ("\x1b]0;no end\nnext", "0;no end\nnext"),
         ("\x1b\n", "\n"),
         ("\u009d0;x\ny", "0;x\ny"),
+        ("\u009d0;x\u00900;y\u009c", "0;x"),
         ("\x1bPtmux;\x1b\x1b[1mx\ny", "tmux;x\ny"),
     ],
 )
