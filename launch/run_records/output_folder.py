@@ -30,7 +30,7 @@ def open_output_folder(path: Path, check: Callable[[], object]) -> Generator[Run
     ``check`` raises UserError if the folder belongs to something else; it also runs under the lock."""
     check()
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        path.mkdir(0o755, parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"cannot make {path}: {error.strerror}; choose another folder, --output FOLDER") from error
     with RunDirectory.open(path) as directory:

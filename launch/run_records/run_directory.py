@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
+import stat
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,7 +19,7 @@ from typing import Self
 
 import orjson
 
-from launch.run_records.run_lock import directory_error, lock_run
+from launch.run_records.run_lock import directory_error, foreign_owner_error, lock_run
 from launch.run_records.stored_config import find_resume_command
 from protocol.events import JsonValue
 from protocol.files.filesystem import replace_file
@@ -32,6 +33,7 @@ from protocol.run_directory.layout import (
     RunDirectoryError,
     start_folder,
 )
+from protocol.run_directory.plain_files import require_plain_files
 from protocol.run_directory.process_log import ProcessLog
 
 
@@ -49,7 +51,7 @@ class RunDirectory:
         cls, parent: Path, name: str, run_id: str | None = None, *, shared: bool = False, now: float | None = None
     ) -> RunDirectory:
         """Make a new run's directory, by default ``<name>-<start time>``, and open it; only with ``shared`` can other
-        accounts of the machine enter it.  Raises RunDirectoryError."""
+        accounts of the machine enter it, and none can change it.  Raises RunDirectoryError."""
         if run_id is not None:
             require_new_run(parent, run_id)
         started = time.strftime("%Y%m%d-%H%M%S", time.localtime(now))
@@ -57,7 +59,7 @@ class RunDirectory:
         for count in range(1, 1000):
             path = parent / (base if count == 1 else f"{base}-{count}")
             try:
-                path.mkdir(0o777 if shared else 0o700, parents=True)
+                path.mkdir(0o755 if shared else 0o700, parents=True)
             except FileExistsError:
                 if run_id is None:
                     continue
@@ -71,14 +73,18 @@ class RunDirectory:
 
     @classmethod
     def open(cls, path: Path) -> RunDirectory:
-        """Start the run once more.  Raises RunDirectoryError if another driver or another user has its directory, or if
-        a file in it is a link."""
-        _require_no_linked_files(path)
+        """Start the run once more.  Raises RunDirectoryError if another driver or another account has its directory, or
+        if it holds anything but files and folders."""
         try:
-            lock_fd = lock_run(path / LOCK_FILE)
-            before = [int(entry.name) for entry in path.glob(f"{STARTS_FOLDER}/*") if entry.name.isdigit()]
-            opened = cls(path.absolute(), max(before, default=0) + 1, lock_fd)
-            opened.logs.mkdir(parents=True)
+            require_plain_files(path)
+            with contextlib.ExitStack() as on_failure:
+                lock_fd = lock_run(path / LOCK_FILE)
+                on_failure.callback(os.close, lock_fd)
+                before = [int(entry.name) for entry in path.glob(f"{STARTS_FOLDER}/*") if entry.name.isdigit()]
+                opened = cls(path.absolute(), max(before, default=0) + 1, lock_fd)
+                opened.logs.mkdir(parents=True)
+                _require_own_files(path.resolve(), opened.logs.stat().st_uid)
+                on_failure.pop_all()
         except OSError as error:
             raise directory_error(path, error) from error
         return opened
@@ -135,17 +141,16 @@ def require_new_run(parent: Path, run_id: str) -> None:
         raise _exists(parent / run_id)
 
 
-def _require_no_linked_files(run_dir: Path) -> None:
-    """Raise RunDirectoryError if a file is a link, into whose target a run that somebody sent would write: what a
-    sender chooses, such as a task's name, could so end in a shell's start-up file.  A folder may be a link, to a larger
-    disk."""
+def _require_own_files(run_dir: Path, user_id: int) -> None:
+    """Raise RunDirectoryError if another account can change the files of a run, and so what the run does and where it
+    writes.  ``user_id`` owns what this process makes there."""
+    if run_dir.stat().st_mode & stat.S_IWOTH:
+        raise RunDirectoryError(f"{run_dir} can be changed by every account: chmod o-w {shlex.quote(str(run_dir))}")
     for folder, _, names in os.walk(run_dir):
-        for name in names:
-            if (path := Path(folder, name)).is_symlink():
-                raise RunDirectoryError(
-                    f"{path} is a link to {path.readlink()}, and a run writes into its files: replace it by a copy of "
-                    f"that file if you made it, or else ask who made {run_dir}"
-                )
+        for path in (Path(folder), *(Path(folder, name) for name in names)):
+            with contextlib.suppress(FileNotFoundError):
+                if path.lstat().st_uid not in {0, os.geteuid(), user_id}:
+                    raise foreign_owner_error(f"{path} can be changed by another account", path, run_dir)
 
 
 def _exists(path: Path) -> RunDirectoryError:

@@ -30,13 +30,19 @@ def directory_error(run_dir: Path, error: OSError) -> RunDirectoryError:
     """Return the error for a file of the run that cannot be read or written; usually the run is another user's."""
     problem = f"{error.filename or run_dir}: {error.strerror}"
     try:
-        owner, me = _user(run_dir.stat().st_uid), _user(os.geteuid())
+        own = run_dir.stat().st_uid == os.geteuid()
     except OSError:
-        owner = me = ""
-    if owner == me or not isinstance(error, PermissionError):
+        own = True
+    if own or not isinstance(error, PermissionError):
         return RunDirectoryError(f"{problem}: `ls -ld {run_dir}` and `df {run_dir}` show why")
+    return foreign_owner_error(problem, run_dir, run_dir)
+
+
+def foreign_owner_error(problem: str, path: Path, run_dir: Path) -> RunDirectoryError:
+    """Return the error for ``path``, which is ``run_dir`` or in it and belongs to another account."""
+    owner, me = _user(path.lstat().st_uid), _user(os.geteuid())
     return RunDirectoryError(
-        f"{problem}. {run_dir} belongs to {owner}, and you are {me}: run this command as {owner} (sudo), or take the "
+        f"{problem}. {path} belongs to {owner}, and you are {me}: run this command as {owner} (sudo), or take the "
         f"run over: sudo chown -R {me} {run_dir}"
     )
 
@@ -50,8 +56,8 @@ def _user(uid: int) -> str:
 
 
 def lock_run(file: Path) -> int:
-    """Take the lock and write this process's id to it.  Raises RunDirectoryError."""
-    fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    """Take the lock and write this process's id to it.  Raises RunDirectoryError, and OSError if ``file`` is a link."""
+    fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -18,6 +18,7 @@ from launch.run_records.run_lock import hold_run_lock
 from launch.runs.run_list import folder_bytes
 from launch.settings.checkpoint import RetentionSettings
 from protocol.run_directory.layout import STARTS_FOLDER, RunDirectoryError
+from protocol.run_directory.plain_files import require_plain_files
 
 
 class PrunablePart(StrEnum):
@@ -63,7 +64,10 @@ def prune_runs(
     run_dirs: Sequence[Path], parts: Collection[PrunablePart], *, dry_run: bool
 ) -> tuple[list[PrunableFiles], list[str]]:
     """Remove parts of runs; return what was removed, or would be, and the runs that were left alone because a driver
-    has them."""
+    has them.  Raises RunDirectoryError if a run has a link in it, behind which another run's files may lie."""
+    for run_dir in run_dirs:
+        with suppress(OSError):  # what cannot be listed is not pruned
+            require_plain_files(run_dir)
     gone: list[PrunableFiles] = []
     busy: list[str] = []
     for run_dir in run_dirs:

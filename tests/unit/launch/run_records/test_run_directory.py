@@ -24,6 +24,7 @@ from launch.settings.run import NegativeControl
 from protocol.errors import UserError
 from protocol.run_directory.layout import NoSuchRunError, RunDirectoryError, resume_command
 from protocol.run_directory.run_status import is_running
+from tests.support.other_user import needs_root
 
 
 def test_each_new_run_has_a_separate_directory(tmp_path: Path) -> None:
@@ -35,9 +36,12 @@ def test_each_new_run_has_a_separate_directory(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("shared", "mode"), [(False, 0o700), (True, 0o755)])
-def test_other_accounts_enter_a_run_only_if_that_was_asked_for(tmp_path: Path, shared: bool, mode: int) -> None:
+@pytest.mark.parametrize("umask", [0o022, 0])
+def test_other_accounts_enter_a_run_only_if_that_was_asked_for(
+    tmp_path: Path, umask: int, shared: bool, mode: int
+) -> None:
     """It holds tasks with their hidden tests, weights, and the monitor's token."""
-    before = os.umask(0o022)
+    before = os.umask(umask)
     try:
         with RunDirectory.create(tmp_path, "demo", "mine", shared=shared) as run:
             assert stat.S_IMODE(run.path.stat().st_mode) == mode
@@ -45,24 +49,78 @@ def test_other_accounts_enter_a_run_only_if_that_was_asked_for(tmp_path: Path, s
         os.umask(before)
 
 
-@pytest.mark.parametrize("name", ["metrics.jsonl", ".lock", "starts/1/logs/driver.jsonl"])
-def test_a_run_that_somebody_sent_writes_into_no_file_elsewhere(tmp_path: Path, name: str) -> None:
-    """Otherwise a resume appends what a sender chose to a shell's start-up file, whether that exists or not."""
+@pytest.mark.parametrize(
+    "name", ["metrics.jsonl", ".lock", "events", "starts/1/logs", "starts/1/logs/driver.jsonl", "checkpoints"]
+)
+def test_a_run_that_somebody_sent_writes_nowhere_else(tmp_path: Path, name: str) -> None:
+    """Otherwise a resume appends what a sender chose to a shell's start-up file, whether that exists or not, or removes
+    another run's checkpoints."""
     with RunDirectory.create(tmp_path, "demo", "sent") as run:
         pass
-    (run.path / name).unlink(missing_ok=True)
-    (run.path / name).symlink_to(tmp_path / ".profile")
+    place = run.path / name
+    if place.is_dir():
+        place.rmdir()
+    place.unlink(missing_ok=True)
+    place.symlink_to(tmp_path / ".profile")
     with pytest.raises(RunDirectoryError, match=rf"{name} is a link to .*\.profile"):
         RunDirectory.open(run.path)
     assert not (tmp_path / ".profile").exists()
 
 
-def test_a_folder_of_a_run_may_be_on_another_disk(tmp_path: Path) -> None:
-    with RunDirectory.create(tmp_path, "demo", "mine") as run:
-        (tmp_path / "disk").mkdir()
-        (tmp_path / "disk" / "1.safetensors").touch()
-        (run.path / "checkpoints").symlink_to(tmp_path / "disk")
-    RunDirectory.open(run.path).close()
+def test_a_link_in_a_folder_that_cannot_be_listed_is_not_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of mode 0300 it could be written into."""
+    with RunDirectory.create(tmp_path, "demo", "sent") as run:
+        (run.path / "events").mkdir()
+    scandir = os.scandir
+
+    def refuse_to_list(path: str | Path) -> object:
+        if Path(path).name == "events":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refuse_to_list)
+    with pytest.raises(RunDirectoryError, match="events: Permission denied"):
+        RunDirectory.open(run.path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"), [(stat.S_IFIFO, "a pipe"), (stat.S_IFSOCK, "a socket"), (stat.S_IFCHR, "a device")]
+)
+def test_only_files_stand_in_a_runs_files_places(tmp_path: Path, kind: int, said: str) -> None:
+    if kind == stat.S_IFCHR and os.geteuid() != 0:
+        pytest.skip("only root makes devices")
+    with RunDirectory.create(tmp_path, "demo", "sent") as run:
+        os.mknod(run.path / "lineage.jsonl", kind | 0o600, os.makedev(1, 5))
+    with pytest.raises(RunDirectoryError, match=rf"lineage\.jsonl is {said}"):
+        RunDirectory.open(run.path)
+
+
+@needs_root
+@pytest.mark.parametrize("name", ["", "events", "events/driver.jsonl"])
+def test_a_run_that_another_account_can_change_is_not_opened(tmp_path: Path, name: str) -> None:
+    """An archive that root unpacks keeps its owners: such an account could put a link there at any time."""
+    with RunDirectory.create(tmp_path, "demo", "sent") as run:
+        (run.path / "events").mkdir()
+        (run.path / "events" / "driver.jsonl").touch()
+    os.chown(run.path / name, 65534, -1)
+    for _ in range(2):  # the refusal releases the lock
+        with pytest.raises(RunDirectoryError, match=r"sent\S* belongs to \w+, and you are root: .*chown -R root"):
+            RunDirectory.open(run.path)
+
+
+def test_a_run_that_every_account_can_change_is_not_opened(tmp_path: Path) -> None:
+    with RunDirectory.create(tmp_path, "demo", "sent") as run:
+        run.path.chmod(0o777)
+    with pytest.raises(RunDirectoryError, match="every account: chmod o-w"):
+        RunDirectory.open(run.path)
+
+
+def test_a_runs_directory_may_be_on_another_disk(tmp_path: Path) -> None:
+    with RunDirectory.create(tmp_path / "disk", "demo", "mine") as run:
+        (tmp_path / "mine").symlink_to(run.path)
+    RunDirectory.open(tmp_path / "mine").close()
 
 
 def test_a_name_collision_is_refused_with_the_remedies(tmp_path: Path) -> None:

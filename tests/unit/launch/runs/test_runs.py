@@ -282,6 +282,17 @@ def test_prune_removes_only_unneeded_parts_by_default(full: Path) -> None:
     assert [each for each in find_prunable(full) if each.part in DEFAULT_PARTS] == []
 
 
+def test_prune_removes_nothing_of_another_run(full: Path) -> None:
+    """Through a link in a run that somebody sent, whose newest version would be the only one left."""
+    sent = full.with_name("sent")
+    write(sent / "config.json")
+    (sent / "weights").symlink_to(full / "weights")
+    before = files(full)
+    with pytest.raises(UserError, match="sent/weights is a link to"):
+        prune_runs([full, sent], DEFAULT_PARTS, dry_run=False)
+    assert files(full) == before
+
+
 def test_prune_leaves_a_run_with_a_driver_alone(full: Path) -> None:
     with RunDirectory.open(full):
         before = files(full)
