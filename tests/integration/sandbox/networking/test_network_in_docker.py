@@ -9,6 +9,7 @@ import shlex
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -161,12 +162,31 @@ async def test_services_that_are_taken_over_are_removed_with_their_network_and_v
         assert not await list_networks(engine, settings.labels)
 
 
+OTHER_USER = ("perl", "-MPOSIX", "-e", "POSIX::setuid(7) or die; sleep 1000")
+AGAIN = ("/.sbx/busybox", "sleep", "0.1")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"command": OTHER_USER, "capabilities": ("SETUID",)},
+        {"command": AGAIN, "restart": "always"},
+        {"tty": True, "stdin_open": True},
+    ],
+    ids=["plain", "as another user without KILL", "started again", "terminal"],
+)
 async def test_a_service_ends_by_itself_after_its_maximum_lifetime(
-    engine: DockerEngine, docker_engine: SandboxHost, images: ImageStore, networks: SandboxNetworks
+    engine: DockerEngine,
+    docker_engine: SandboxHost,
+    images: ImageStore,
+    networks: SandboxNetworks,
+    given: dict[str, Any],
 ):
     labels = {POOL_LABEL: f"test-ends-{os.getpid()}"}
     settings = TaskServiceSettings(docker_engine.toolchain, labels, max_lifetime_s=2)
-    async with start_services(engine, images, networks, (service(),), settings), asyncio.timeout(60):
+    services = (service(**given),)
+    async with start_services(engine, images, networks, services, settings), asyncio.timeout(60):
         while await engine.containers(labels):  # noqa: ASYNC110  the daemon tells nobody
             await asyncio.sleep(0.1)
 
