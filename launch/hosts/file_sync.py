@@ -9,7 +9,9 @@ because only people read the files.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import stat
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -60,35 +62,55 @@ class PieceRequest:
 
 def list_changed_files(root: Path, since: float, *, settled_s: float, now: float | None = None) -> ChangedFiles:
     """Return the files below ``root`` that were written to after ``since``.  Recordings that were not written to for
-    ``settled_s`` are removed: by then they have been copied."""
+    ``settled_s`` are removed: by then they have been copied.  What is a link, or no file, is left out."""
     listed_at = time.time() if now is None else now
     found: list[ChangedFile] = []
     for part in SYNCED_FOLDERS:
+        if (root / part).is_symlink():
+            continue
         for folder, _, names in os.walk(root / part):
             for name in names:
                 path = Path(folder) / name
                 with contextlib.suppress(FileNotFoundError):
-                    stat = path.stat()
-                    if stat.st_mtime >= since - _OVERLAP_S:
-                        found.append(ChangedFile(path.relative_to(root).as_posix(), stat.st_size))
-                    elif part in _RECORDINGS and stat.st_mtime < listed_at - settled_s:
+                    status = path.lstat()
+                    if not stat.S_ISREG(status.st_mode):
+                        continue
+                    if status.st_mtime >= since - _OVERLAP_S:
+                        found.append(ChangedFile(path.relative_to(root).as_posix(), status.st_size))
+                    elif part in _RECORDINGS and status.st_mtime < listed_at - settled_s:
                         path.unlink()
                         found.append(ChangedFile(path.relative_to(root).as_posix(), REMOVED))
     return ChangedFiles(listed_at, tuple(found))
 
 
 def read_pieces(root: Path, requests: Sequence[PieceRequest]) -> list[bytes]:
-    """Return one piece for each request; empty for a missing file."""
+    """Return one piece for each request; empty for what is missing, behind a link, or no file."""
     return [_read(root, request) for request in requests]
 
 
 def _read(root: Path, request: PieceRequest) -> bytes:
     try:
-        with (root / _checked(request.path)).open("rb") as file:
-            file.seek(request.offset)
-            return file.read(min(request.bytes, PIECE_BYTES))
-    except FileNotFoundError:
-        return b""
+        fd = _open_below(root, PurePosixPath(_checked(request.path)))
+    except OSError as error:
+        if error.errno in {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}:
+            return b""
+        raise
+    with os.fdopen(fd, "rb") as file:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            return b""
+        file.seek(request.offset)
+        return file.read(min(request.bytes, PIECE_BYTES))
+
+
+def _open_below(root: Path, path: PurePosixPath) -> int:
+    """Open ``path`` below ``root`` for reading, through no link and without waiting for a pipe's other end.  Raises
+    OSError."""
+    with contextlib.ExitStack() as opened:
+        folder = None
+        for each in (root, *path.parts[:-1]):
+            folder = os.open(each, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
+            opened.callback(os.close, folder)
+        return os.open(path.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
 
 
 def _checked(path: str) -> str:

@@ -19,6 +19,7 @@ from launch.hosts.file_sync import ChangedFiles, FileSync, PieceRequest, list_ch
 from launch.processes.process_reaper import ProcessReaper
 from protocol.errors import InfraError
 from protocol.events import EventLog
+from protocol.files.filesystem import UntrustedFolderError, make_private_folder
 from sandbox.pool.run_orphans import remove_run_orphans
 
 _ANSWER_S = 20.0
@@ -41,10 +42,25 @@ class NodeAgentSettings:
     """Seconds that no episode exceeds."""
 
 
+class ScratchFolderMaker:
+    """Makes the run's folder on another machine, as an actor that ends with its answer, before any actor that writes
+    there, its log included, is started."""
+
+    def make(self, folder: Path) -> None:
+        """Make the folder.  Raises InfraError."""
+        try:
+            make_private_folder(folder)
+        except (OSError, UntrustedFolderError) as error:
+            raise InfraError(
+                f"{error}: no run can write to {folder} there; remove what is in its place, or choose a folder of your "
+                "own (--set cluster.scratch_dir=FOLDER)"
+            ) from error
+
+
 class NodeAgent:
     def __init__(self, settings: NodeAgentSettings) -> None:
         self._settings = settings
-        settings.folder.mkdir(0o700, parents=True, exist_ok=True)
+        make_private_folder(settings.folder)
         cleanup = (sys.executable, "-m", "sandbox.host", "clean", settings.run_id) if settings.has_sandboxes else ()
         self._process_reaper = ProcessReaper(settings.token, settings.folder, cleanup, watched_pid=os.getppid())
         self._process_reaper.__enter__()

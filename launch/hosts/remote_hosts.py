@@ -1,25 +1,27 @@
 """Prepares machines other than the driver's, so that a run's actors work there as on the driver's.
 
-Each such machine gets a node agent, whose files are synced to the driver, and a weight cache, which fetches the run's
-model first.  The source of the weights is on the driver's machine.  A machine that joins later is prepared likewise.
+Each such machine gets a folder for the run that no other account can change, a node agent, whose files are synced to
+the driver, and a weight cache, which fetches the run's model first.  The source of the weights is on the driver's
+machine.  A machine that joins later is prepared likewise.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 from actors.engines.settings import WeightTransferMode
-from actors.runtime.remote import Remote
+from actors.runtime.remote import ActorOptions, Remote, kill_actor, spawn_actor
 from actors.weight_transport.host_cache import HostWeightCache, HostWeightCacheSettings
 from actors.weight_transport.source import RemoteWeightSource, WeightSource
 from launch.config import RunConfig
 from launch.hosts.cluster_nodes import ClusterNode, NodeRole
 from launch.hosts.file_sync import FileSync
-from launch.hosts.node_agent import LogSync, NodeAgent, NodeAgentSettings
+from launch.hosts.node_agent import LogSync, NodeAgent, NodeAgentSettings, ScratchFolderMaker
 from launch.hosts.placement import actor_run_dir, first_node_by_address
 from launch.processes.process_reaper import host_token
 from launch.run_records.run_directory import RunDirectory
@@ -65,6 +67,18 @@ def weight_cache_settings(config: RunConfig, directory: RunDirectory, node: Clus
     )
 
 
+async def _make_scratch_folder(node: ClusterNode, folder: Path) -> None:
+    """Make the run's folder on the machine of ``node``.  Raises InfraError."""
+    name = f"scratch-folder/{node.ray_id}/{time.time_ns()}"
+    maker = spawn_actor(ScratchFolderMaker, ActorOptions(name=name, node_id=node.ray_id))
+    try:
+        await maker.call(ScratchFolderMaker.make, folder)
+    except InfraError as error:
+        raise InfraError(f"{node.name} ({node.address}): {error}") from error
+    finally:
+        kill_actor(maker)
+
+
 class RemoteHosts:
     """Prepares every machine other than the driver's: node agent, file sync and weight cache."""
 
@@ -100,6 +114,9 @@ class RemoteHosts:
         ]
         if not homes and not new:
             return
+        async with task_group() as group:
+            for home in new:
+                group.create_task(_make_scratch_folder(home, actor_run_dir(self._config, self._directory, home)))
         if self._source is None:
             self._broadcast_nodes = set(homes)
             self._source = self._spawn_on(nodes[0], "weights", WeightSource, len(homes), nodes[0].address)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import stat
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePath
 
-from protocol.errors import UserError
+from protocol.errors import InfraError, UserError
 
 _NETWORK = frozenset({
     "9p", "acfs", "afs", "auristorfs", "beegfs", "ceph", "cifs", "coda", "davfs", "fhgfs", "gfs2", "gpfs", "ibrix",
@@ -61,6 +62,30 @@ def free_bytes(folder: Path) -> int:
     """Return the bytes that an unprivileged process may still write under ``folder``."""
     state = os.statvfs(folder)
     return state.f_bavail * state.f_frsize
+
+
+class UntrustedFolderError(InfraError):
+    """Another account can change what is in a folder that has to be private."""
+
+
+def make_private_folder(folder: Path) -> None:
+    """Make ``folder`` with mode 0700, unless this account has done so, and the folders above it.
+
+    Its name may be known to other accounts, and a folder above it open to them, like ``/tmp``.  Raises
+    UntrustedFolderError if one of them made it or can replace it, and OSError.
+    """
+    folder.parent.mkdir(0o755, parents=True, exist_ok=True)
+    for above in {folder.parent, folder.parent.resolve()}:
+        status = above.lstat()
+        if status.st_uid not in {0, os.geteuid()}:
+            raise UntrustedFolderError(f"{above} belongs to another account (user id {status.st_uid})")
+        if stat.S_ISDIR(status.st_mode) and status.st_mode & (stat.S_IWOTH | stat.S_ISVTX) == stat.S_IWOTH:
+            raise UntrustedFolderError(f"{above} can be changed by every account")
+    with suppress(FileExistsError):
+        folder.mkdir(0o700)
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
+        raise UntrustedFolderError(f"{folder} is not a folder that only this account can enter")
 
 
 def append_atomically(path: Path, data: bytes) -> None:

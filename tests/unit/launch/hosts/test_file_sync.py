@@ -23,9 +23,11 @@ from launch.hosts.file_sync import (
     list_changed_files,
     read_pieces,
 )
-from launch.hosts.node_agent import LogSync, NodeAgent
+from launch.hosts.node_agent import LogSync, NodeAgent, ScratchFolderMaker
+from protocol.errors import InfraError
 from protocol.events import EventLog
 from tests.support.actors.local_actors import LocalRemote
+from tests.support.other_user import needs_root
 
 HOUR_S = 3600.0
 
@@ -193,6 +195,34 @@ def test_paths_other_than_those_that_actors_write_are_refused(tmp_path: Path, pa
         FileSync(tmp_path).record_changes(ChangedFiles(1.0, (ChangedFile(path, 9),)))
     with pytest.raises(ForeignPathError):
         read_pieces(tmp_path, [PieceRequest(path, 0, 9)])
+
+
+@pytest.mark.parametrize("name", ["events/w.jsonl", "events", "starts/1", "starts/1/logs/w.jsonl"])
+def test_no_file_elsewhere_is_read_through_a_link(tmp_path: Path, name: str) -> None:
+    there, secret = tmp_path / "there", tmp_path / "elsewhere"
+    for each in ("w.jsonl", "logs/w.jsonl"):
+        append(secret / each, b"secret\n")
+    place = there / name
+    place.parent.mkdir(parents=True)
+    place.symlink_to(secret / "w.jsonl" if name.endswith(".jsonl") else secret)
+    assert list_changed_files(there, 0.0, settled_s=HOUR_S).files == ()
+    wanted = [PieceRequest(each, 0, 100) for each in ("events/w.jsonl", "starts/1/logs/w.jsonl")]
+    assert read_pieces(there, wanted) == [b"", b""]
+
+
+def test_a_pipe_in_a_files_place_stops_no_sync(tmp_path: Path) -> None:
+    append(tmp_path / "events" / "w.jsonl", b"{}\n")
+    os.mkfifo(tmp_path / "events" / "pipe.jsonl")
+    assert [file.path for file in list_changed_files(tmp_path, 0.0, settled_s=HOUR_S).files] == ["events/w.jsonl"]
+    assert read_pieces(tmp_path, [PieceRequest("events/pipe.jsonl", 0, 100)]) == [b""]
+
+
+@needs_root
+def test_no_run_writes_to_a_folder_that_another_account_made(tmp_path: Path) -> None:
+    (tmp_path / "run-1").mkdir()
+    os.chown(tmp_path / "run-1", 65534, 65534)
+    with pytest.raises(InfraError, match=r"run-1 is not a folder that only .*--set cluster\.scratch_dir=FOLDER"):
+        ScratchFolderMaker().make(tmp_path / "run-1")
 
 
 class CutCable:
