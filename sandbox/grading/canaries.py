@@ -3,9 +3,9 @@
 Tests that import modules of the agent run them in pytest's process, where they can replace what decides outcomes; tests
 that start its programs as root let them end pytest and write reports in its stead. So each session of pytest runs
 tests of longshore's own that must fail (:mod:`sandbox.toolchain.in_container.pytest_canaries`), and proves by a secret
-that they did, and whether a test of the task failed. A run with a session that began and did not is void, and so is one
-whose reports name no failure although its only session had one. A reward file is believed without reports that name
-tests if no session had a failure.
+that they did, and what became of the tests of the task. A run with a session that began and did not is void, and so is
+one whose reports name no failure although its only session had one. A reward file is believed without reports that name
+tests if the tests of each session passed.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from sandbox.grading.isolation.environment import TEMPORARY_DIR
 from sandbox.tasks.task import Task
 from sandbox.toolchain.in_container.canary_proofs import LIED, next_secret, proof_of
 from sandbox.toolchain.in_container.layout import CANARIES_VARIABLE, IMAGE_CANARIES
+from sandbox.toolchain.in_container.session_outcome import SessionOutcome
 
 CANARIES_FILE = f"{TEMPORARY_DIR}/canaries"
 MAX_RECORD_BYTES = 64 << 10
@@ -33,21 +34,22 @@ class CanaryVerdict(StrEnum):
 
     TRUE = ""
     SILENT = "pytest was ended before its end"
+    UNPROVEN = "no report names a test, and not all of pytest's ran and passed"
     UNREPORTED = "a test failed in pytest, and its reports name no failure"
     LIED = "canaries passed: code in pytest's process falsified its outcomes"
 
 
 class CanaryRecord(NamedTuple):
-    """The record of a run says what its canaries showed, and in which of its sessions a test failed."""
+    """The record of a run says what its canaries showed, and what became of the tests of its sessions."""
 
     verdict: CanaryVerdict
-    failures: tuple[bool, ...] = ()
-    """Whether a test failed, for each session; empty unless the verdict is TRUE."""
+    outcomes: tuple[SessionOutcome, ...] = ()
+    """The outcome of each session; empty unless the verdict is TRUE."""
 
     @property
     def proves_passes(self) -> bool:
-        """True if pytest ran and none of its tests failed."""
-        return bool(self.failures) and not any(self.failures)
+        """True if pytest ran and its tests passed."""
+        return set(self.outcomes) == {SessionOutcome.PASSED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +74,14 @@ class Canaries:
         left, *said = record.decode(errors="replace").split() or [""]
         if LIED in said:
             return CanaryRecord(CanaryVerdict.LIED)
-        secret, failures = self.secret, list[bool]()
+        secret, outcomes = self.secret, list[SessionOutcome]()
         for _ in range(_MOST_SESSIONS):
             if secret == left:
-                return CanaryRecord(CanaryVerdict.TRUE, tuple(failures))
-            failed = proof_of(secret, failed=True) in said
-            if not failed and proof_of(secret, failed=False) not in said:
+                return CanaryRecord(CanaryVerdict.TRUE, tuple(outcomes))
+            outcome = next((each for each in SessionOutcome if proof_of(secret, each) in said), None)
+            if outcome is None:
                 break
-            failures.append(failed)
+            outcomes.append(outcome)
             secret = next_secret(secret)
         return CanaryRecord(CanaryVerdict.SILENT)
 

@@ -175,9 +175,11 @@ async def _run_tests(
         if task.grading is GradingLevel.LIVE:
             return GradingRun(note=f"the tests could not be started beside what the agent left running: {error}")
         raise SandboxLost(f"the tests could not be started: {error}") from error
+    trusts_reward = find_reported_isolation(isolation, task.tests) is Isolation.TOOLCHAIN
     if canaries and not run.timed_out:
-        run = run.with_canaries(canaries.judge(await _canary_record(test_session)))
-    if isolation is Isolation.TOOLCHAIN:
+        record = canaries.judge(await _canary_record(test_session))
+        run = run.with_canaries(record, trusts_reward=trusts_reward)
+    elif trusts_reward:
         run = run.by_reward()
     return dataclasses.replace(run, removed_links=removed)
 

@@ -20,6 +20,7 @@ from sandbox.grading.suspicions import find_suspicions
 from sandbox.session.files import FileTooLarge
 from sandbox.tasks.task import Task
 from sandbox.tasks.task_grading import GradingLevel, ResultsFormat
+from sandbox.toolchain.in_container.session_outcome import SessionOutcome
 
 
 @dataclass(slots=True)
@@ -39,12 +40,20 @@ class GradingRun:
     """The verdict of the reward file; None if there is none, or a report names a test."""
     canaries: CanaryVerdict = CanaryVerdict.TRUE
 
-    def with_canaries(self, record: CanaryRecord) -> GradingRun:
-        """Return this run: void unless the canaries told the truth, by its reward if they prove that tests passed."""
-        said = CanaryVerdict.UNREPORTED if self.spotless and record.failures == (True,) else record.verdict
+    def with_canaries(self, record: CanaryRecord, *, trusts_reward: bool) -> GradingRun:
+        """Return this run: void unless the canaries told the truth, by its reward if they prove that tests passed.
+
+        ``trusts_reward``: the reward file counts alone without proof, because nothing of the agent's runs in the tests.
+        """
+        said, proven = record.verdict, trusts_reward or record.proves_passes
+        if self.spotless and not (self.reward_alone and proven):
+            if record.outcomes == (SessionOutcome.FAILED,):
+                said = CanaryVerdict.UNREPORTED
+            elif self.reward_alone and record.outcomes == (SessionOutcome.OPEN,):
+                said = CanaryVerdict.UNPROVEN
         if said is not CanaryVerdict.TRUE:
             return replace(self, verdict=None, note=self.note or said.value, canaries=said)
-        return self.by_reward() if record.proves_passes else self
+        return self.by_reward() if proven else self
 
     def by_reward(self) -> GradingRun:
         """Return this run with the verdict of its reward file if no report names a test, and it is not void.

@@ -39,7 +39,7 @@ version = {version}
 """Settings of the environment; without the second line a user's own packages would be loaded."""
 _VERIFIER_PACKAGE = "longshore_verifier"
 """Name of :mod:`sandbox.toolchain.in_container` in the environment, where tests may have a package ``sandbox``."""
-_CANARIES_MODULES = ("layout.py", "canary_proofs.py", "pytest_canaries.py")
+_CANARIES_MODULES = ("layout.py", "session_outcome.py", "canary_proofs.py", "pytest_canaries.py")
 _VERIFIER_MODULES = (*_CANARIES_MODULES, "archive_guard.py", "pytest_guard.py", "rewardkit_judges.py")
 _LITELLM = "litellm_stand_in.py"
 _PYTEST = f"""#!{ENVIRONMENT}/bin/python

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from hashlib import sha256
 
+from sandbox.toolchain.in_container.session_outcome import SessionOutcome
+
 LIED = "lied"
 """What a session records whose canaries lied."""
 
@@ -16,9 +18,6 @@ def next_secret(secret: str) -> str:
     return sha256(f"next {secret}".encode()).hexdigest()
 
 
-def proof_of(secret: str, *, failed: bool) -> str:
-    """Return what the session with ``secret`` records once its canaries have told the truth.
-
-    ``failed``: a test of the session has failed.
-    """
-    return sha256(f"truth {failed} {secret}".encode()).hexdigest()
+def proof_of(secret: str, outcome: SessionOutcome) -> str:
+    """Return what the session with ``secret`` and this outcome records once its canaries have told the truth."""
+    return sha256(f"truth {outcome.value} {secret}".encode()).hexdigest()

@@ -10,7 +10,7 @@ them.
 The grader leaves a secret in a file (:mod:`sandbox.grading.canaries`). A session takes it before anything is imported
 and leaves its digest, from which it cannot be computed, for the next session. Only the process that has taken it can
 record its proof, another digest, once the canaries have failed as they must: one that is ended before has none. The
-proof says whether a test has failed, whatever reports are written after pytest or in its stead.
+proof says what became of the tests, whatever reports are written after pytest or in its stead.
 
 The toolchain's pytest runs this by :func:`run_pytest`, an image's own as a plugin that it finds on its path. A session
 takes part only if canaries fail as they must in it before anything of the agent's can be loaded: an old pytest may not
@@ -36,6 +36,7 @@ from _pytest.fixtures import FuncFixtureInfo
 
 from sandbox.toolchain.in_container.canary_proofs import LIED, next_secret, proof_of
 from sandbox.toolchain.in_container.layout import CANARIES_VARIABLE
+from sandbox.toolchain.in_container.session_outcome import SessionTests
 
 _PR_SET_DUMPABLE = 4
 _FAILS = (False, True, False)
@@ -78,8 +79,9 @@ class _Canaries:
         self._secret = ""
         self._lied = False
         """True if a canary has not failed."""
-        self._failed = False
-        """True if the call of a test has failed."""
+        self._tests = SessionTests()
+        self._collected: frozenset[str] = frozenset()
+        """Ids of the tests that were collected; none in the controller of pytest-xdist."""
         self._running: pytest.Item | None = None
         self._failures: tuple[bool, ...] = ()
         """Whether the phases of the canary that runs have failed."""
@@ -94,14 +96,19 @@ class _Canaries:
             self._silenced = [(hook, hook.function) for hook in _find_foreign_hooks(session.config, self)]
             reporters = session.config.hook.pytest_runtest_logreport.get_hookimpls()
             self._reporters = [(hook, hook.function) for hook in reporters]
-            if all(failures == _FAILS for failures in self._run_strangers(session)):
+            collects_only = session.config.option.collectonly
+            if not collects_only and all(failures == _FAILS for failures in self._run_strangers(session)):
                 _hide_memory()
                 self._file = self._path.open("r+")
                 with _locked(self._file) as lines:
                     self._secret, lines[0] = lines[0], next_secret(lines[0])
 
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        self._tests.add_collected(report)
+
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Generator[None]:
+        self._collected = frozenset(test.nodeid for test in getattr(session, "items", []))
         self._check(self._run_strangers(session))
         yield
 
@@ -117,10 +124,10 @@ class _Canaries:
     def pytest_unconfigure(self) -> None:
         if self._file:
             with self._file, _locked(self._file) as lines:
-                lines.append(LIED if self._lied else proof_of(self._secret, failed=self._failed))
+                lines.append(LIED if self._lied else proof_of(self._secret, self._tests.outcome(self._collected)))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self._failed |= report.when == "call" and _has_failed(report)
+        self._tests.add(report, failed=_has_failed(report))
 
     def _check(self, canaries: Iterable[tuple[bool, ...]]) -> None:
         if self._file:

@@ -69,6 +69,30 @@ for each in gc.get_objects():
         each.pluginmanager.register(End())
         break
 """
+_SKIPS = """
+import pytest
+def __getattr__(name):
+    if name.startswith("__"):
+        raise AttributeError(name)
+    return lambda *a, **k: pytest.skip()
+"""
+_LEAVES_SILENTLY = """
+import atexit, glob, os
+def end():
+    for path in glob.glob("/logs/verifier/*.json"):
+        open(path, "w").close()
+    os._exit(0)
+atexit.register(end)
+def silence(*a, **k):
+    silent = os.open("/dev/null", os.O_WRONLY)
+    for each in os.listdir("/proc/self/fd"):
+        if os.path.exists("/proc/self/fd/" + each) and "pipe" in os.readlink("/proc/self/fd/" + each):
+            os.dup2(silent, int(each))
+def __getattr__(name):
+    if name.startswith("__"):
+        raise AttributeError(name)
+    return silence
+"""
 _SILENCES = """
 import gc, io, os
 def find(kind):
@@ -129,6 +153,8 @@ WITHIN_ATTACKS = (
     _module("swallows failures", _SWALLOWS + _NONE),
     _module("hears of reports late", _HEARS_LATE + _NONE),
     _module("lets pytest end well", _ENDS_WELL + _NONE),
+    _module("lets tests skip themselves", _SKIPS),
+    _module("leaves silently at the end", _LEAVES_SILENTLY),
     _module("leaves with a summary", "@forge@\nos._exit(0)"),
     _module("leaves with a summary at the end", _LEAVES_AT_EXIT + _NONE),
     _module("lets a fork run the tests, and reports", _FORKS + _NONE),

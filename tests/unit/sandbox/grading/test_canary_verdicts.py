@@ -13,6 +13,7 @@ from sandbox.tasks.task import Task
 from sandbox.toolchain.in_container import canary_proofs
 from sandbox.toolchain.in_container.canary_proofs import LIED, next_secret
 from sandbox.toolchain.in_container.layout import IMAGE_CANARIES
+from sandbox.toolchain.in_container.session_outcome import SessionOutcome
 from sandbox.validation.task_warnings import find_task_warnings
 
 SECRETS = ["first"]
@@ -21,8 +22,11 @@ for _ in range(3):
 FIRST, SECOND, THIRD, _ = SECRETS
 
 
-def proof_of(secret: str, *, failed: bool = False) -> str:
-    return canary_proofs.proof_of(secret, failed=failed)
+PASSED, FAILED, OPEN = SessionOutcome
+
+
+def proof_of(secret: str, outcome: SessionOutcome = PASSED) -> str:
+    return canary_proofs.proof_of(secret, outcome)
 
 
 @pytest.mark.parametrize(
@@ -46,23 +50,25 @@ def test_every_session_that_has_begun_must_prove_that_its_canaries_failed(lines:
 
 
 @pytest.mark.parametrize(
-    ("failed", "spotless", "verdict"),
+    ("outcomes", "spotless", "verdict"),
     [
-        ([True], True, CanaryVerdict.UNREPORTED),
-        ([True], False, CanaryVerdict.TRUE),
-        ([False], True, CanaryVerdict.TRUE),
-        ([True, False], True, CanaryVerdict.TRUE),
+        ([FAILED], True, CanaryVerdict.UNREPORTED),
+        ([FAILED], False, CanaryVerdict.TRUE),
+        ([PASSED], True, CanaryVerdict.TRUE),
+        ([OPEN], True, CanaryVerdict.TRUE),
+        ([FAILED, PASSED], True, CanaryVerdict.TRUE),
         ([], True, CanaryVerdict.TRUE),
     ],
-    ids=["forged", "reported", "passed", "one of two sessions, whose reports may be hidden", "no session"],
+    ids=["forged", "reported", "passed", "skipped", "one of two sessions, whose reports may be hidden", "no session"],
 )
+@pytest.mark.parametrize("trusts_reward", [False, True])
 def test_a_failure_of_the_only_session_must_be_in_the_reports(
-    failed: list[bool], spotless: bool, verdict: CanaryVerdict
+    outcomes: list[SessionOutcome], spotless: bool, verdict: CanaryVerdict, trusts_reward: bool
 ):
-    proofs = [proof_of(secret, failed=each) for secret, each in zip(SECRETS, failed, strict=False)]
-    record = Canaries(FIRST).judge("\n".join((SECRETS[len(failed)], *proofs)).encode())
-    assert record.failures == tuple(failed)
-    assert GradingRun(spotless=spotless).with_canaries(record).canaries is verdict
+    proofs = [proof_of(secret, each) for secret, each in zip(SECRETS, outcomes, strict=False)]
+    record = Canaries(FIRST).judge("\n".join((SECRETS[len(outcomes)], *proofs)).encode())
+    assert record.outcomes == tuple(outcomes)
+    assert GradingRun(spotless=spotless).with_canaries(record, trusts_reward=trusts_reward).canaries is verdict
 
 
 ALONE = GradingVerdict((GradedTest("reward", GradingOutcome.PASSED),), {"reward": 1.0})
@@ -72,19 +78,45 @@ MISSING = GradingVerdict((GradedTest("test_a", GradingOutcome.MISSING),), {"rewa
 @pytest.mark.parametrize(
     ("verdict", "alone", "record", "counts"),
     [
-        (MISSING, ALONE, CanaryRecord(CanaryVerdict.TRUE, (False,)), ALONE),
-        (MISSING, ALONE, CanaryRecord(CanaryVerdict.TRUE, (False, True)), MISSING),
+        (MISSING, ALONE, CanaryRecord(CanaryVerdict.TRUE, (PASSED,)), ALONE),
+        (MISSING, ALONE, CanaryRecord(CanaryVerdict.TRUE, (PASSED, FAILED)), MISSING),
+        (MISSING, ALONE, CanaryRecord(CanaryVerdict.TRUE, (OPEN,)), MISSING),
         (MISSING, ALONE, CanaryRecord(CanaryVerdict.TRUE), MISSING),
         (MISSING, ALONE, CanaryRecord(CanaryVerdict.SILENT), None),
-        (MISSING, None, CanaryRecord(CanaryVerdict.TRUE, (False,)), MISSING),
-        (None, ALONE, CanaryRecord(CanaryVerdict.TRUE, (False,)), None),
+        (MISSING, None, CanaryRecord(CanaryVerdict.TRUE, (PASSED,)), MISSING),
+        (None, ALONE, CanaryRecord(CanaryVerdict.TRUE, (PASSED,)), None),
     ],
-    ids=["passed", "one failed", "no pytest", "ended early", "named by reports", "void"],
+    ids=["passed", "one failed", "skipped", "no pytest", "ended early", "named by reports", "void"],
 )
-def test_a_reward_counts_alone_if_no_report_names_a_test_and_pytest_has_none_that_failed(
+def test_a_reward_counts_alone_if_no_report_names_a_test_and_pytest_proves_that_all_passed(
     verdict: GradingVerdict | None, alone: GradingVerdict | None, record: CanaryRecord, counts: GradingVerdict | None
 ):
-    assert GradingRun(verdict, reward_alone=alone).with_canaries(record).verdict == counts
+    assert GradingRun(verdict, reward_alone=alone).with_canaries(record, trusts_reward=False).verdict == counts
+
+
+@pytest.mark.parametrize("outcome", [(), (OPEN,), (FAILED,)])
+def test_a_reward_needs_no_proof_where_nothing_of_the_agents_runs_in_the_tests(outcome: tuple[SessionOutcome, ...]):
+    record = CanaryRecord(CanaryVerdict.TRUE, outcome)
+    for given, spotless in ((MISSING, False), (ALONE, True)):
+        run = GradingRun(given, spotless=spotless, reward_alone=ALONE).with_canaries(record, trusts_reward=True)
+        assert (run.verdict, run.canaries) == (ALONE, CanaryVerdict.TRUE)
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "verdict"),
+    [
+        ((FAILED,), CanaryVerdict.UNREPORTED),
+        ((OPEN,), CanaryVerdict.UNPROVEN),
+        ((PASSED,), CanaryVerdict.TRUE),
+        ((), CanaryVerdict.TRUE),
+        ((OPEN, PASSED), CanaryVerdict.TRUE),
+    ],
+)
+def test_a_reward_without_any_names_is_void_if_the_only_session_does_not_prove_it(
+    outcomes: tuple[SessionOutcome, ...], verdict: CanaryVerdict
+):
+    run = GradingRun(ALONE, spotless=True, reward_alone=ALONE)
+    assert run.with_canaries(CanaryRecord(CanaryVerdict.TRUE, outcomes), trusts_reward=False).canaries is verdict
 
 
 LEAVES = "import os\ndef pytest_sessionfinish(exitstatus):\n    os._exit(exitstatus)"

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.grading.canaries import Canaries, CanaryVerdict
+from sandbox.grading.canaries import Canaries, CanaryRecord, CanaryVerdict
 from sandbox.grading.grading_run import GradingRun
 from sandbox.toolchain.in_container.layout import CANARIES_VARIABLE
+from sandbox.toolchain.in_container.session_outcome import SessionOutcome
 from sandbox.toolchain.verifier_programs import install_image_canaries
 
 pytestmark = pytest.mark.first_case
@@ -68,7 +69,57 @@ def test_a_pytest_finds_the_canaries_on_its_path(tmp_path: Path, module: str, ve
     assert _judge_pytest(tmp_path, f"{module}\ndef test_fails(): assert 0\n") is verdict
 
 
+@pytest.mark.parametrize(
+    ("text", "options", "outcome"),
+    [
+        ("def test_a(): ...", (), SessionOutcome.PASSED),
+        ("def test_a(): ...\ndef test_b(): assert 0", (), SessionOutcome.FAILED),
+        ("def test_a(): ...\ndef test_b(): assert 0", ("--deselect", "test_a.py::test_b"), SessionOutcome.PASSED),
+        ("def test_a(): ...\ndef test_b(): pytest.skip()", (), SessionOutcome.OPEN),
+        ("def test_a(): ...\ndef test_b(): pytest.xfail()", (), SessionOutcome.OPEN),
+        ("def test_a(): ...\ndef test_b(): pytest.exit('', 0)", (), SessionOutcome.OPEN),
+        ("def test_a(request): request.session.shouldstop = 'now'\ndef test_b(): ...", (), SessionOutcome.OPEN),
+        ("def test_a(): ...\npytest.exit('', 0)", (), SessionOutcome.OPEN),
+        ("def test_a(): ...\npytest.skip(allow_module_level=True)", (), SessionOutcome.OPEN),
+        ("def test_a(): ...\nraise ImportError", (), SessionOutcome.OPEN),
+        ("def test_a(): ...\n@pytest.fixture\ndef f(): raise OSError\ndef test_b(f): ...", (), SessionOutcome.OPEN),
+        ("@pytest.fixture\ndef f():\n    yield\n    raise OSError\ndef test_a(f): ...", (), SessionOutcome.OPEN),
+        ("def test_a(): ...\n@pytest.mark.skip\ndef test_b(): ...", (), SessionOutcome.PASSED),
+        ("def test_a(): ...\n@pytest.mark.xfail\ndef test_b(): assert 0", (), SessionOutcome.PASSED),
+        ("def test_a(): ...\n@pytest.mark.xfail(strict=True)\ndef test_b(): ...", (), SessionOutcome.FAILED),
+        (
+            "class A(unittest.TestCase):\n def test_a(self): ...\n @unittest.skip('')\n def test_b(self): ...",
+            (),
+            SessionOutcome.PASSED,
+        ),
+        (
+            "class A(unittest.TestCase):\n def test_a(self): ...\n @unittest.expectedFailure\n def test_b(self): 1 / 0",
+            (),
+            SessionOutcome.PASSED,
+        ),
+        ("@pytest.mark.skip\ndef test_a(): ...", (), SessionOutcome.OPEN),
+        ("", (), SessionOutcome.OPEN),
+    ],
+)
+def test_the_proof_says_what_became_of_the_tests(
+    tmp_path: Path, text: str, options: tuple[str, ...], outcome: SessionOutcome
+) -> None:
+    """A reward that no report explains counts by this; tests that the agent makes skip themselves have not passed."""
+    _, record = _run_pytest(tmp_path, f"import pytest, unittest\n{text}\n", *options)
+    assert record.outcomes == (outcome,)
+
+
+def test_a_session_that_only_collects_takes_no_part(tmp_path: Path) -> None:
+    assert _run_pytest(tmp_path, "def test_a(): ...\n", "--collect-only")[1].outcomes == ()
+
+
 def _judge_pytest(tmp_path: Path, text: str, *options: str) -> CanaryVerdict:
+    code, record = _run_pytest(tmp_path, text, *options)
+    assert code in {0, 1}, "the canaries have ended the session otherwise than its tests"
+    return GradingRun(spotless=True).with_canaries(record, trusts_reward=False).canaries
+
+
+def _run_pytest(tmp_path: Path, text: str, *options: str) -> tuple[int, CanaryRecord]:
     install_image_canaries(tmp_path / "plugin")
     canaries, record = Canaries(), tmp_path / "record"
     record.write_text(canaries.secret)
@@ -76,8 +127,7 @@ def _judge_pytest(tmp_path: Path, text: str, *options: str) -> CanaryVerdict:
     env = {**os.environ, "PYTHONPATH": f"{tmp_path / 'plugin'}:{tmp_path}", CANARIES_VARIABLE: str(record)}
     words = (sys.executable, "-m", "pytest", "-q", "--rootdir=.", "-c/dev/null", *options, "test_a.py")
     ended = subprocess.run(words, cwd=tmp_path, env=env, stdout=sys.stderr, check=False)
-    assert ended.returncode in {0, 1}, "the canaries have ended the session otherwise than its tests"
-    return GradingRun(spotless=True).with_canaries(canaries.judge(record.read_bytes())).canaries
+    return ended.returncode, canaries.judge(record.read_bytes())
 
 
 KEEPS_REPORTS = """
