@@ -55,11 +55,32 @@ class ChatToolCall(msgspec.Struct):
     id: str | None = None
 
 
+class ChatContentPart(msgspec.Struct):
+    """A part of a message's content."""
+
+    type: str = ""
+    text: str | None = None
+
+
 class ChatReplyMessage(msgspec.Struct):
     """The assistant's message."""
 
-    content: str | None = None
+    content: str | list[ChatContentPart] | None = None
     tool_calls: list[ChatToolCall] | None = None
+    function_call: ChatFunction | None = None
+    """The API's older form of a single call."""
+
+    @property
+    def text(self) -> str:
+        """The content, which some endpoints send in parts."""
+        if isinstance(self.content, list):
+            return "".join(part.text or "" for part in self.content if part.type == "text")
+        return self.content or ""
+
+    @property
+    def calls(self) -> list[ChatToolCall]:
+        """The calls in either form."""
+        return self.tool_calls or ([ChatToolCall(self.function_call)] if self.function_call else [])
 
 
 class ChatChoice(msgspec.Struct):

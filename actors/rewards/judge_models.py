@@ -71,7 +71,7 @@ class ApiJudgeModel:
             return VoteFailure.DOWN
         except ChatApiError:
             return VoteFailure.INVALID
-        return completion.choices[0].message.content or ""
+        return completion.choices[0].message.text
 
 
 class EngineJudgeModel:

@@ -159,13 +159,13 @@ class ChatEndpoint:
 
 def _refusal(error: ChatApiStatusError) -> Exception:
     if error.status in _CONTEXT_FULL_STATUSES and any(word in error.text.lower() for word in _CONTEXT_FULL_WORDS):
-        return ContextFullError()
+        return ContextFullError(str(error))
     return ChatRefusedError(f"the endpoint refuses ({error.status}): {error.text}")
 
 
 def _to_reply(completion: ChatCompletion) -> ChatEndpointReply:
     choice, usage = completion.choices[0], completion.usage or ChatUsage()
-    content, calls = choice.message.content or "", choice.message.tool_calls or []
+    content, calls = choice.message.text, choice.message.calls
     message = ChatApiMessage(role="assistant", content=content)
     if calls:
         message["tool_calls"] = [
@@ -228,7 +228,15 @@ class ChatPolicy:
         if (thinking := self._endpoint.settings.thinking) is not None:
             request["chat_template_kwargs"] = {"enable_thinking": thinking}
         begun = time.monotonic()
-        answer = self._answer = await self._endpoint.complete(request)
+        try:
+            answer = self._answer = await self._endpoint.complete(request)
+        except ContextFullError as error:
+            if self._answer is not None:
+                raise
+            raise ChatRefusedError(
+                f"the endpoint refuses the first prompt ({error}): serve the model with room for agent.context_tokens "
+                f"= {self._context_tokens}, or set agent.context_tokens and agent.max_new_tokens to what it has"
+            ) from error
         ms = (time.monotonic() - begun) * 1000
         return PolicyCompletion(answer.text, answer.completion_tokens, answer.finish, ms, answer.prompt_tokens)
 

@@ -22,7 +22,7 @@ from launch.evaluation.results.evaluation_folder import (
     open_evaluation_folder,
     read_attempt_records,
 )
-from launch.evaluation.results.evaluation_summary import EvaluationSummary
+from launch.evaluation.results.evaluation_summary import EvaluationSummary, most_frequent_error
 from launch.evaluation.standalone.evaluation import (
     StandaloneEvaluation,
     build_evaluation,
@@ -105,7 +105,12 @@ def _run(evaluation: StandaloneEvaluation) -> EvaluationSummary:
         for family, each in summary.families.items() if len(summary.families) > 1 else ():
             result.print(f"{family or '–'}: {each.pass_ratio:.1%} of {each.graded} passed, reward {each.reward:.3f}")
         if summary.error_count:
-            console.print(f"{summary.error_count} attempts have no verdict: repeat the command with --retry-errors")
+            error = most_frequent_error(folder.records[key] for key in plan if key in folder.records)
+            console.print(
+                f"{summary.error_count} attempts have no verdict ({error}): repeat the command with --retry-errors"
+            )
+        if warning := summary.tool_call_warning:
+            console.print(f"warning: {warning}")
         result.print(f"report: {display_path(folder.path / 'report.html')}")
         return summary
 

@@ -34,6 +34,8 @@ def render_evaluation_page(
             "Tasks", html_table(("task", "passed", "graded", "errors", "turns", "tokens", "seconds"), _tasks(by_task))
         ),
     ]
+    if warning := summary.tool_call_warning:
+        sections.insert(0, PageSection("Tool calls", f"<p>{escape(warning)}</p>"))
     if failures := [record for record in records if record.failure is not None]:
         note = "Infrastructure failures, not outcomes of the policy: --retry-errors repeats attempts without a verdict."
         sections.append(PageSection("Errors", _failures(failures[:_MOST_FAILURES]), note))

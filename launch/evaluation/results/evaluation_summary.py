@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
 from launch.evaluation.scores import PassAtK, estimate_pass_at_k, reported_ks, tally_tasks
 from protocol.evaluation import AttemptId, AttemptRecord, AttemptStage, AttemptVerdict
+
+_CALLING_AGENTS = {"hermes", "code_interpreter", "harness"}
+"""Agents whose actions are tool calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +120,33 @@ class EvaluationSummary:
     planned: int
     complete: bool
     """Whether every planned attempt was made."""
+    without_tool_call: int
+    """Number of a model's attempts that failed and had no tool call."""
+    without_reply: int
+    """Number of these in which the model gave no reply."""
+
+    @property
+    def tool_call_warning(self) -> str:
+        """One line about the attempts without a tool call and what to do; empty for none."""
+        if not self.without_tool_call:
+            return ""
+        silent = f" ({self.without_reply} of them before the first reply)" if self.without_reply else ""
+        return (
+            f"{self.without_tool_call} of {self.graded} attempts failed without any tool call{silent}: if calls were "
+            f"meant, {self._tool_call_advice}, and evaluate into another folder, --output FOLDER"
+        )
+
+    @property
+    def _tool_call_advice(self) -> str:
+        if self.agent.agent not in _CALLING_AGENTS:
+            return f"choose an agent that reads what the model writes (docs/agents.md), instead of '{self.agent.agent}'"
+        if self.model_platform == "sglang":
+            return "read them as the model's own chat template has them, --set agent.format=auto"
+        blocks = ", or set agent.kind=bash for ```bash blocks" if self.agent.agent != "harness" else ""
+        return (
+            "start the server with the model's chat template and tool parser (vLLM: --enable-auto-tool-choice "
+            f"--tool-call-parser NAME, SGLang: --tool-call-parser NAME){blocks}"
+        )
 
 
 def summarise_attempts(
@@ -126,6 +156,11 @@ def summarise_attempts(
     records = [done[key] for key in plan if key in done]
     verdicts = [record.verdict for record in records if record.verdict is not None]
     passes = sum(verdict.passed for verdict in verdicts)
+    without_call = [
+        record
+        for record in records
+        if about.model_platform != "none" and record.verdict and not record.passed and not record.usage.tool_calls
+    ]
     prompt = sum(record.usage.prompt_tokens for record in records)
     completion = sum(record.usage.completion_tokens for record in records)
     return EvaluationSummary(
@@ -149,6 +184,8 @@ def summarise_attempts(
         eval=about.eval,
         planned=len(plan),
         complete=len(records) == len(plan),
+        without_tool_call=len(without_call),
+        without_reply=sum(not record.usage.turns for record in without_call),
     )
 
 
@@ -172,6 +209,12 @@ def summarise_families(records: Sequence[AttemptRecord]) -> dict[str, FamilyResu
 def count_failures_by_stage(records: Sequence[AttemptRecord]) -> dict[str, int]:
     counts = Counter(record.failure.stage for record in records if record.failure is not None)
     return {stage.value: counts[stage] for stage in AttemptStage}
+
+
+def most_frequent_error(records: Iterable[AttemptRecord]) -> str:
+    """Return what most of the attempts without a verdict failed by; empty for none."""
+    counts = Counter(record.failure.message for record in records if record.failure and record.verdict is None)
+    return counts.most_common(1)[0][0] if counts else ""
 
 
 def _estimate_all_k(records: Sequence[AttemptRecord], attempts: int, seed: int) -> dict[str, PassAtK]:

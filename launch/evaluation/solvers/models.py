@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -49,7 +49,7 @@ from launch.hosts.cluster_nodes import ClusterNode
 from launch.run_records.run_directory import RunDirectory
 from learner.models.qwen import read_qwen_config
 from protocol.cli.suggestions import did_you_mean
-from protocol.errors import UserError
+from protocol.errors import InfraError, UserError
 from protocol.evaluation import AttemptId, AttemptUsage
 from protocol.events import JsonValue
 from protocol.trajectory import EpisodeStatus, GroupId, RolloutRequest, Segment
@@ -110,8 +110,16 @@ class ModelSolverRun:
     record: MessageRecord
     segments: ReadSegments
 
-    def play(self, task: Task) -> Coroutine[None, None, EpisodeStatus]:
-        return self.agent_loop.play(task)
+    async def play(self, task: Task) -> EpisodeStatus:
+        """Raises InfraError also if the first prompt left no room for a reply: no score can come of that."""
+        status = await self.agent_loop.play(task)
+        if not self.turns:
+            tokens = self.agent_loop.settings.context_tokens
+            raise InfraError(
+                f"the first prompt leaves no room for a reply in agent.context_tokens = {tokens}: set it higher, "
+                "--set agent.context_tokens=N"
+            )
+        return status
 
     @property
     def turns(self) -> Sequence[ModelTurn]:

@@ -124,12 +124,14 @@ class RelayedReply:
 
     def _read_chat(self, message: Event) -> None:
         """Read a message of the chat API, or what a stream adds to it."""
-        self.text += get_text(message, "content")
+        self.text += get_text(message, "content") + _part_texts(message, "content")
         self.thoughts += get_text(message, "reasoning_content") or get_text(message, "reasoning")
         for place, call in enumerate(_objects(get_list(message, "tool_calls"))):
             function = get_mapping(call, "function")
             index = get_integer(call, "index", place)
             self._add_call(index, get_text(function, "name"), write_arguments(function.get("arguments")))
+        if function := get_mapping(message, "function_call"):  # the older form of a single call
+            self._add_call(0, get_text(function, "name"), write_arguments(function.get("arguments")))
 
     def _read_block(self, index: int, block: Event) -> None:
         """Read a block of Anthropic's API, or what a stream adds to it."""

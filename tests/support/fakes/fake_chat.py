@@ -33,7 +33,14 @@ class ToolCallReply:
     has_ids: bool = True
 
 
-Reply = str | ChatErrorReply | ToolCallReply
+@dataclass(frozen=True)
+class MessageReply:
+    """A reply whose message has these fields."""
+
+    fields: Request
+
+
+Reply = str | ChatErrorReply | ToolCallReply | MessageReply
 
 
 def scripted_replies(*replies: Reply) -> Callable[[Request], Reply]:
@@ -82,6 +89,8 @@ class FakeChat:
                 for number, (name, arguments) in enumerate(zip(reply.names, reply.arguments, strict=True))
             ]
             message = {"role": "assistant", "content": None, "tool_calls": calls}
+        elif isinstance(reply, MessageReply):
+            message = {"role": "assistant", **reply.fields}
         prompt = sum(len(json.dumps(each)) for each in body["messages"]) // 4
         usage = {"prompt_tokens": prompt, "completion_tokens": 7, "total_tokens": prompt + 7}
         choice = {"index": 0, "finish_reason": "stop", "message": message}

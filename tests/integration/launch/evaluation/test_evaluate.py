@@ -7,6 +7,7 @@ import json
 import signal
 import sys
 from dataclasses import replace
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,40 @@ async def test_a_model_at_a_url_is_scored_and_refusals_by_its_server_do_not_coun
         assert (code, summary["graded"], summary["pass_count"]) == (0, 6, 2)
     saved = [json.loads(line) for line in (out / "trajectories.jsonl").read_text().splitlines()]
     assert sum(any(each["role"] == "assistant" for each in trajectory["messages"]) for trajectory in saved) == 6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("reply", "code", "graded", "context", "said"),
+    [
+        (
+            ChatErrorReply(400, "context_length_exceeded: 512 tokens"),
+            *(EXIT_FAILED, 0, 4096),
+            "the endpoint refuses the first prompt (400: context_length_exceeded: 512 tokens)",
+        ),
+        ("done", EXIT_FAILED, 0, 64, "leaves no room for a reply in agent.context_tokens = 64"),
+        ("```bash\nls\n```", 0, 1, 4096, "1 of 1 attempts failed without any tool call"),
+    ],
+    ids=["endpoint's context", "recipe's context", "no tool call"],
+)
+async def test_a_model_that_cannot_act_does_not_score_0_in_silence(
+    tasks: Path,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    reply: Reply,
+    code: int,
+    graded: int,
+    context: int,
+    said: str,
+) -> None:
+    out = tmp_path / "out"
+    async with serve_fake_chat(scripted_replies(reply)) as chat:
+        words = ("--model", chat.url, "--tasks", tasks, "--limit", 1, "--attempts", 1, "--output", out)
+        limits = ("--set", f"agent.context_tokens={context}", "--set", "agent.max_new_tokens=32")
+        ended, summary = await evaluate(*words, *limits, recipe="instruct")
+    assert (ended, summary["graded"]) == (code, graded)
+    assert said in capfd.readouterr().err
+    assert said in unescape((out / "report.html").read_text())
 
 
 @pytest.mark.slow

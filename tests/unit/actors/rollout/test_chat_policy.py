@@ -18,7 +18,14 @@ from protocol.trajectory import EpisodeStatus
 from sandbox.tasks.task import Task
 from sandbox.tools import SHELL_ONLY
 from tests.support.actors.observers import FakeObserver
-from tests.support.fakes.fake_chat import ChatErrorReply, FakeChat, ToolCallReply, scripted_replies, serve_fake_chat
+from tests.support.fakes.fake_chat import (
+    ChatErrorReply,
+    FakeChat,
+    MessageReply,
+    ToolCallReply,
+    scripted_replies,
+    serve_fake_chat,
+)
 from tests.support.fakes.fake_judge import unreachable_url
 from tests.support.fakes.fake_terminal import FakeTerminal
 
@@ -109,11 +116,35 @@ async def test_calls_without_ids_and_with_arguments_as_objects_are_run_in_order(
 
 
 async def test_a_full_context_is_a_policy_outcome_wherever_it_is_detected() -> None:
-    async with serve_fake_chat(scripted_replies(ChatErrorReply(400, "maximum context length is 4096"))) as chat:
+    full = ChatErrorReply(400, "maximum context length is 4096")
+    async with serve_fake_chat(scripted_replies(CALL, full)) as chat:
         assert (await acted(chat))[0] is EpisodeStatus.CONTEXT_LIMIT
     async with serve_fake_chat(scripted_replies(CALL)) as chat:
         status, _ = await acted(chat, FakeTerminal("x" * 9000), context=2000)
         assert (status, len(chat.received_requests)) == (EpisodeStatus.CONTEXT_LIMIT, 1)
+
+
+async def test_an_endpoint_that_refuses_the_first_prompt_is_no_policy_outcome() -> None:
+    """Otherwise a server with too short a context would score 0."""
+    async with serve_fake_chat(scripted_replies(ChatErrorReply(400, "maximum context length is 512"))) as chat:
+        with pytest.raises(ChatRefusedError, match=r"first prompt \(400: maximum context length is 512\).*= 4000"):
+            await acted(chat)
+
+
+async def test_a_call_in_the_apis_older_form_is_run() -> None:
+    older = MessageReply({"content": None, "function_call": {"name": "shell_exec", "arguments": '{"command": "ls"}'}})
+    async with serve_fake_chat(scripted_replies(older, "done")) as chat:
+        _, acting = await acted(chat)
+    assert [call.command for call in acting.transcript.turns[0].calls] == ["ls"]
+    reply, result = chat.received_requests[1]["messages"][2:]
+    assert reply["tool_calls"][0]["id"] == result["tool_call_id"]
+
+
+async def test_content_in_parts_is_read_as_its_text() -> None:
+    parts = [{"type": "thinking", "text": "hm"}, {"type": "text", "text": "all "}, {"type": "text", "text": "done"}]
+    async with serve_fake_chat(scripted_replies(MessageReply({"content": parts}))) as chat:
+        _, acting = await acted(chat)
+    assert acting.transcript.last_content == "all done"
 
 
 async def test_a_429_or_503_is_retried() -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import csv
 from dataclasses import replace
+from html import escape
 
 import pytest
 
 from launch.evaluation.results.csv_tables import COLUMNS, render_results_csv, render_tasks_csv
+from launch.evaluation.results.evaluation_page import render_evaluation_page
 from launch.evaluation.results.evaluation_summary import (
     AgentFacts,
     EvalFacts,
@@ -101,6 +103,31 @@ def test_each_family_of_tasks_has_a_result_of_its_own() -> None:
         "family": FamilyResult(tasks=2, graded=1, pass_ratio=1.0, tests_passed=1.0, reward=1.0),
         "taco_code": FamilyResult(tasks=1, graded=2, pass_ratio=0.5, tests_passed=0.5, reward=0.5),
     }
+
+
+@pytest.mark.parametrize(
+    ("agent", "platform", "advice"),
+    [
+        ("hermes", "url", "--tool-call-parser"),
+        ("hermes", "sglang", "agent.format=auto"),
+        ("json", "url", "docs/agents.md"),
+    ],
+)
+def test_failures_without_a_tool_call_are_counted_with_what_to_do(agent: str, platform: str, advice: str) -> None:
+    """A model whose calls nobody reads would only score 0."""
+    about = replace(ABOUT, agent=replace(ABOUT.agent, agent=agent), model_platform=platform)
+    silent = [replace(graded("a", 0, passed=False), usage=AttemptUsage(turns)) for turns in (1, 0)]
+    attempts = [silent[0], replace(silent[1], number=1), graded("b", 0, passed=False), failed("b", 1)]
+    plan = plan_attempts(["a", "b", "c"], 2)
+    answered = replace(graded("c", 0, passed=True), usage=AttemptUsage(1))
+    found = summarise_attempts(about, plan, latest_records([*attempts, answered]), seed=0)
+    assert found.tool_call_warning.startswith(
+        "2 of 4 attempts failed without any tool call (1 of them before the first reply): "
+    )
+    assert advice in found.tool_call_warning
+    assert escape(found.tool_call_warning) in render_evaluation_page(found, plan, {})
+    noop = summarise_attempts(replace(about, model_platform="none"), plan, latest_records(attempts), seed=0)
+    assert noop.tool_call_warning == ""
 
 
 def test_a_failed_clean_up_leaves_the_verdict() -> None:

@@ -65,6 +65,13 @@ def test_what_is_no_reply_reads_as_an_empty_one(body: bytes) -> None:
     assert reply_of(body) == RelayedReply()
 
 
+def test_an_older_call_and_content_in_parts_are_read() -> None:
+    call = {"name": "shell", "arguments": '{"command": "ls"}'}
+    message = {"content": [{"type": "text", "text": "I look."}], "function_call": call}
+    found = reply_of(json.dumps({"choices": [{"message": message}]}).encode()).turn
+    assert (found.text, [each.command for each in found.calls]) == ("I look.", ["ls"])
+
+
 def test_arguments_that_are_no_json_are_the_command() -> None:
     call = {"function": {"name": "shell", "arguments": "{rm -rf /"}}
     (found,) = reply_of(json.dumps({"choices": [{"message": {"tool_calls": [call]}}]}).encode()).turn.calls
