@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import orjson
@@ -20,6 +21,7 @@ from protocol.run_directory.layout import (
     RunDirectoryError,
     resume_command,
 )
+from protocol.run_directory.plain_files import require_plain_files
 from protocol.settings import ConfigSection
 
 _ENDED_BY_REQUEST = ("drained", "stopped_by_request")
@@ -36,7 +38,9 @@ def find_resume_command(path: Path) -> str:
 
 def load_resumed_config(run_dir: Path, overrides: Sequence[str]) -> RunConfig:
     """Return a run's stored configuration with ``overrides``.  Raises RunDirectoryError for changes that its
-    checkpoints do not allow."""
+    checkpoints do not allow, and if the run's directory holds anything but files and folders."""
+    with suppress(OSError):  # opening the run says what is wrong with a folder that cannot be listed
+        require_plain_files(run_dir)
     before = load_stored_config(run_dir)
     after = resolve(config_tables(before), overrides, source=f"run {run_dir.name}")
     require_unchanged(run_dir, before, after, is_fixed_key)

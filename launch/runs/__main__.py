@@ -38,6 +38,7 @@ from protocol.cli.output import JsonOutput, display_path, error_console, output_
 from protocol.errors import UserError
 from protocol.files.filesystem import replace_file
 from protocol.run_directory.layout import CONFIG_FILE, NoSuchRunError
+from protocol.run_directory.plain_files import require_plain_files
 from protocol.run_directory.run_arguments import RunFolder
 
 _DAY_S = 86_400.0
@@ -149,7 +150,10 @@ def _compare(paths: Sequence[Path], file: Path | None, out: JsonOutput) -> None:
 
 
 def _query(sql: str, paths: Sequence[Path], most: int, out: JsonOutput) -> None:
-    answer = run_query(sql, _chosen(paths), most=most, now=time.time())
+    chosen = _chosen(paths)
+    for path in chosen:
+        require_plain_files(path)
+    answer = run_query(sql, chosen, most=most, now=time.time())
     out.set_result({"columns": list(answer.columns), "rows": [list(row) for row in answer.rows], "more": answer.more})
     _print(answer.columns, [["–" if value is None else str(value) for value in row] for row in answer.rows])
     if answer.more:

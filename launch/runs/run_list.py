@@ -18,7 +18,8 @@ from launch.run_records.stored_config import load_stored_tables
 from protocol.cli.formatting import format_age, format_bytes, format_percent
 from protocol.errors import UserError
 from protocol.run_directory.json_fields import Event, get_integer, get_mapping, get_text
-from protocol.run_directory.layout import CONFIG_FILE, start_folder
+from protocol.run_directory.layout import CONFIG_FILE, RunDirectoryError, start_folder
+from protocol.run_directory.plain_files import require_plain_files
 from protocol.run_directory.run_status import RunStatus, read_run_status
 
 
@@ -45,6 +46,21 @@ def list_run_rows(folder: Path, now: float | None = None) -> list[RunListRow]:
 
 
 def read_run_row(run_dir: Path, now: float) -> RunListRow:
+    try:
+        require_plain_files(run_dir)
+    except (RunDirectoryError, OSError):
+        return RunListRow(
+            run=run_dir.name,
+            recipe="",
+            status=RunStatus.DAMAGED,
+            step=0,
+            steps=0,
+            pass_rate=None,
+            before=None,
+            after=None,
+            bytes=folder_bytes(run_dir),
+            age_s=max(0.0, round(now - _begun(run_dir), 1)),
+        )
     try:
         config = cast("Event", load_stored_tables(run_dir))
     except UserError:

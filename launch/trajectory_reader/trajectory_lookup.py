@@ -5,6 +5,7 @@ RUN is a run's id or directory; EVALUATION is a folder's path, of which the last
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path, PurePath
 from typing import NamedTuple
 
@@ -18,6 +19,7 @@ from launch.trajectory_reader.run_source import RunTrajectories, open_run_trajec
 from protocol.errors import UserError
 from protocol.evaluation import AttemptId
 from protocol.run_directory.layout import DEFAULT_RUNS_FOLDER, find_folder, is_run_directory
+from protocol.run_directory.plain_files import require_plain_files
 
 TrajectorySource = RunTrajectories | EvaluationTrajectories
 
@@ -62,12 +64,19 @@ def open_trajectory_source(name: str) -> TrajectorySource:
 
 
 def _find_run(path: Path) -> Path | None:
-    found = find_folder(path)
-    return found if is_run_directory(found) else None
+    return _readable(find_folder(path), is_run_directory)
 
 
 def _find_evaluation(path: Path) -> Path | None:
-    return next((each for each in (path, EVALUATIONS_FOLDER / path) if is_evaluation(each)), None)
+    return _readable(path, is_evaluation) or _readable(EVALUATIONS_FOLDER / path, is_evaluation)
+
+
+def _readable(path: Path, is_one: Callable[[Path], bool]) -> Path | None:
+    """Return ``path`` if it is one of the wanted folders.  Raises RunDirectoryError if reading it might never end."""
+    if not is_one(path):
+        return None
+    require_plain_files(path)
+    return path
 
 
 def _run_of(name: str) -> Path | None:

@@ -23,7 +23,7 @@ class RunStatus(StrEnum):
     STOPPED = "stopped"
     """The run ended early and can be resumed."""
     DAMAGED = "damaged"
-    """No driver holds the lock, and the run's configuration cannot be read."""
+    """No driver holds the lock, and the run's configuration cannot be read, or its directory holds more than files."""
 
 
 def read_run_status(run_dir: Path, *, look_only: bool = False) -> RunStatus:
@@ -63,7 +63,7 @@ def is_running(run_dir: Path, *, look_only: bool = False) -> bool:
 
 
 def _is_locked(path: Path) -> bool:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:

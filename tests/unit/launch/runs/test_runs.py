@@ -4,17 +4,19 @@ needed."""
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import orjson
 import pytest
 
+from launch import report
 from launch.config import RunConfig
 from launch.run_records.metrics_log import read_metrics
 from launch.run_records.run_directory import RunDirectory
 from launch.run_records.run_lock import hold_run_lock
-from launch.run_records.stored_config import config_tables
+from launch.run_records.stored_config import config_tables, load_resumed_config
 from launch.runs.__main__ import COMMAND
 from launch.runs.comparison import (
     COMPARED_METRICS,
@@ -27,6 +29,7 @@ from launch.runs.comparison import (
 from launch.runs.pruning import DEFAULT_PARTS, PrunablePart, find_prunable, prune_runs
 from launch.runs.query import run_query
 from launch.runs.run_list import list_run_rows, read_run_row
+from launch.trajectory_reader.trajectory_lookup import find_trajectory
 from protocol.cli.formatting import format_age, format_bytes
 from protocol.errors import UserError
 from protocol.run_directory.run_status import RunStatus
@@ -324,3 +327,23 @@ def test_a_whole_run_is_pruned_only_if_it_is_named_and_old_enough(full: Path, mo
 def test_a_missing_run_is_a_user_error(words: list[str]) -> None:
     with pytest.raises(UserError, match=r"nowhere|2 to"):
         COMMAND.call(words)
+
+
+def test_a_run_with_a_pipe_in_a_files_place_keeps_no_other_from_the_list(tmp_path: Path) -> None:
+    """Whoever opens a pipe to read waits until somebody writes to it."""
+    make_run(tmp_path, "good")
+    sent = make_run(tmp_path, "sent")
+    (sent / "summary.json").unlink()
+    os.mkfifo(sent / "summary.json")
+    assert {row.run: row.status for row in list_run_rows(tmp_path)} == {
+        "good": RunStatus.FINISHED,
+        "sent": RunStatus.DAMAGED,
+    }
+    for use in (
+        lambda: report.COMMAND.call([str(sent)]),
+        lambda: COMMAND.call(["query", "select * from runs", str(sent)]),
+        lambda: load_resumed_config(sent, ()),
+        lambda: find_trajectory(f"{sent}/train-g000000-s00"),
+    ):
+        with pytest.raises(UserError, match=r"summary\.json is a pipe"):
+            use()
