@@ -18,10 +18,10 @@ from actors.agents.call_format import CallSpan, ReadCalls
 from actors.agents.json_objects import InvalidObjectError, read_json
 from actors.tokens.reasoning import SplitReply
 
-_RECIPIENT = r" to=(?P<{}>[^\s<]+)"
+_RECIPIENT = r" to=(?P<{}>[^\s<]++)"
 _MESSAGE = re.compile(
     rf"(?P<start><\|start\|>assistant)?(?:{_RECIPIENT.format('before')})?<\|channel\|>(?P<channel>analysis|commentary|final)"
-    rf"(?:{_RECIPIENT.format('after')})?\s*(?:(?:<\|constrain\|>)?(?P<type>\w+))?\s*<\|message\|>"
+    rf"(?:{_RECIPIENT.format('after')})?\s*+(?:(?:<\|constrain\|>)?(?P<type>\w++))?\s*+<\|message\|>"
     r"(?P<content>(?:[^<]|<(?!\|(?:start|channel|message|constrain|end|call|return)\|>))*+)(?:<\|(?:end|call|return)\|>|\Z)"
 )
 _FUNCTIONS = "functions."

@@ -55,7 +55,7 @@ _TEST_FOLDERS = {"test", "tests", "__tests__", "spec"}
 _LISTS = {"ls", "find", "tree"}
 
 _NO_CODE = re.compile(r"/(?:dev|tmp|proc|var)/.*|.*\.(?:log|out|err|txt)|&?\d|-")
-_IN_PLACE = re.compile(r"-\w*i\S*|--in-place(?:=\S*)?")
+_IN_PLACE = re.compile(r"-(?=\w*i)\S*|--in-place(?:=\S*)?")
 _PYTHON = re.compile(r"python[\d.]*")
 _PYTHON_WRITES = re.compile(r"\.write_(?:text|bytes)\(|\bopen\([^)\n]{0,200}['\"][wax]b?\+?['\"]")
 _IDLE = {":", "true", "echo", "printf", "sleep"}

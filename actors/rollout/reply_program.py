@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-_FENCE = re.compile(r"(?P<indent>\s*)(?P<marks>`{3,}|~{3,})\s*(?P<language>\w*)\s*")
+_FENCE = re.compile(r"(?P<indent>\s*)(?P<marks>`{3,}|~{3,})\s*+(?P<language>\w*+)\s*+")
 _PYTHON = frozenset(("python", "python3", "py"))
 
 

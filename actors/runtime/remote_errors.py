@@ -14,7 +14,8 @@ from protocol.errors import InfraError
 _DEATH_DETAILS = ("class_name:", "actor_id:", "pid:", "name:", "namespace:", "ip:")
 """Beginnings of lines in Ray's message about a dead actor that the caller does not need."""
 _EXIT = re.compile(
-    r"Worker exit type: (?P<type>\w+) Worker exit detail: (?P<detail>.*?)\.?( Some common causes include: .*)?$"
+    r"Worker exit type: (?P<type>\w+) Worker exit detail: (?P<detail>.*?)\.?( Some common causes include: .*)?$",
+    re.DOTALL,
 )
 
 

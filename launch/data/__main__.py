@@ -22,7 +22,7 @@ from protocol.cli.output import JsonOutput, display_path, error_console, output_
 from protocol.errors import UserError
 from protocol.settings import split_commas
 
-_URL = re.compile(r"https?://[^\s/?#]+[^\s?#]*")
+_URL = re.compile(r"https?://[^\s/?#][^\s?#]*")
 _SHOWN = 10
 """Maximum number of bugs that are named as missing or damaged."""
 

@@ -14,7 +14,8 @@ from sandbox.tasks.task import Task
 
 _COUNTING_HOOKS = re.compile(rb"pytest_(?:runtest_\w*|pyfunc_call|exception_interact)")
 _EXIT_AT_TIMEOUT = re.compile(
-    rb"""timeout[_-]method["']?[ \t]*[ =][ \t]*["']?thread|mark\.timeout\([^)]*["']thread["'][^)]*\)"""
+    rb"""timeout[_-]method["']?(?:[ \t]*+=|\t*+[ ])[ \t]*+["']?thread|"""
+    rb"""mark\.timeout\((?>(?:(?!mark\.timeout\()[^)])*?["']thread["'])(?:(?!mark\.timeout\()[^)])*+\)"""
 )
 """pytest-timeout ends the process of a test that it cannot interrupt."""
 _NO_FILES = re.compile(rb"\bulimit[ \t]+-f[ \t]+0\b")

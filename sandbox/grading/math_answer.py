@@ -28,7 +28,7 @@ _MARKUP = r"(?:\\[()\[\]]|\\q?quad|\\[,; ]|[$\s])*"
 _BETWEEN_BOXES = re.compile(f"{_MARKUP}(?:,{_MARKUP})?{_AND}{_MARKUP}")
 _PERCENT = {"%", "percent", "percentage", "pct"}
 _DEGREE = "degree"
-_SET_BUILDER = re.compile(r"\\\{[^}]*(?::|\\mid|\||\\vert)")
+_SET_BUILDER = re.compile(r"\\\{(?:(?!\\\{)[^}])*?(?::|\\mid|\||\\vert)")
 _WORDS = re.compile(r"[^\W\d_]{2,}(?:[\s-]+[^\W\d_]+)*")
 _LETTERS = re.compile("[xyz]+")
 """A product of unknowns, and no word."""

@@ -6,7 +6,7 @@ import re
 from typing import NamedTuple
 
 _HOST = r"(?:localhost|127(?:\.\d{1,3}){3}|0\.0\.0\.0|\[::1\])(?![\w-]|\.\w)"
-_LOCAL = rf"(?:(?<![\w.-])(?:(?<=//)|(?<!/)){_HOST}|/\S+\.sock\b)"
+_LOCAL = rf"(?:(?<![\w.-])(?:(?<=//)|(?<!/)){_HOST}|/\S{{1,200}}\.sock\b)"
 LOCAL_ADDRESS = re.compile(_LOCAL)
 """Matches a host name or address of this machine, or a socket's path."""
 CLIENTS = (
@@ -36,7 +36,7 @@ _STARTS = re.compile(
     r"|\b(?:service\s+\S+|systemctl|/etc/init\.d/\S+)\s+(?:re)?start\b|\bpg_ctl\s|\bflask\s+run\b|\bnpm\s+(?:run\s+)?start\b"
     r"|(?:^|[;&|(]\s*|\bsudo\s+)(?:[^\s;&|(]*/)?(?:nginx|sshd|redis-server|mongod|mysqld\w*|postgres|httpd|gunicorn|uvicorn|vsftpd|"
     r"dnsmasq)(?=\s|$)(?!\s+-[tTvVs]\b)|\bpython3?\s+-m\s+http\.server\b"
-    r"|(?:^|[;&|(]\s*)(?:(?:bash|sh|python3?|node|ruby|perl)\s+(?:-\S+\s+)*)?(?:[^\s;&|(]*/)?[\w.-]*(?:start|serve|daemon)[\w-]*"
+    r"|(?:^|[;&|(]\s*)(?:(?:bash|sh|python3?|node|ruby|perl)\s+(?:-\S+\s+)*)?(?:[^\s;&|(]*/)?(?:[\w-]*+\.)*?(?=[\w-]*(?:start|serve|daemon))[\w-]*+"
     r"\.(?:sh|py|js|rb|pl)\b",
     re.MULTILINE,
 )

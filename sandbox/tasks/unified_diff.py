@@ -11,11 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 _HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+\d+(?:,(\d+))? @@")
-_GIT_HEADER = re.compile(r'diff --git (?:a/(.+) b/\1|("a/.+") "b/.+")\s*')
-"""Begins the part of a file whose name stays, in which an empty file has no other line with its name."""
-_MOVED = re.compile(r"(?:rename|copy) (from|to) (.+)\s*")
+_GIT_HEADER = re.compile(r'diff --git (?:(a/.++)|("a/(?:[^"\\]|\\.)++") "b/.+")\s*+')
+"""Begins the part of a file; if its name stays, an empty file has no other line with its name."""
+_MOVED = re.compile(r"(?:rename|copy) (from|to) (.++)\s*+")
 _MODE = re.compile(r"(new|deleted)(?: file)? mode (\d+)\s*")
-_NOT_TEXT = re.compile(r"(?:Binary files .*|GIT binary patch|(?:rename|copy) from .*|new(?: file)? mode 1[26]0000)\s*")
+_NOT_TEXT = re.compile(
+    r"(?:Binary files .*+|GIT binary patch|(?:rename|copy) from .*+|new(?: file)? mode 1[26]0000)\s*+"
+)
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 _NO_FILE = "/dev/null"
 
@@ -120,7 +122,8 @@ def _read_header(line: str, found: _FilePatch) -> None:
     if _NOT_TEXT.fullmatch(line):
         found.not_text = line.strip()
     if match := _GIT_HEADER.fullmatch(line):
-        found.old_path = found.new_path = match[1] or _unquoted(match[2])[2:]
+        name = _unquoted(match[2])[2:] if match[2] else _unchanged_name(match[1])
+        found.old_path = found.new_path = name
     elif match := _MOVED.fullmatch(line):
         if match[1] == "from":
             found.old_path = _unquoted(match[2])
@@ -163,6 +166,12 @@ def _path(line: str) -> str:
     if not name.startswith(("a/", "b/")):
         raise PatchError(f"names a file in another way than git: {name}")
     return name[2:]
+
+
+def _unchanged_name(names: str) -> str:
+    """Return the name in ``a/NAME b/NAME``; empty if it changes."""
+    name = names[2 : (len(names) - 1) // 2]
+    return name if names == f"a/{name} b/{name}" else ""
 
 
 def _unquoted(name: str) -> str:

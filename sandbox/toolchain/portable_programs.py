@@ -22,7 +22,7 @@ from sandbox.toolchain.relocation import LIBC, LISTED_LIBRARY, LOADER, find_late
 
 _ELF_64 = b"\x7fELF\x02"
 _PT_INTERP = 3
-_MISSING = re.compile(r"^\s*(\S+) => not found", re.MULTILINE)
+_MISSING = re.compile(r"^[^\S\n]*+(\S++) => not found", re.MULTILINE)
 
 
 class LoaderName(NamedTuple):

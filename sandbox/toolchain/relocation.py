@@ -20,7 +20,7 @@ from sandbox.toolchain.in_container.layout import VERIFY
 _LIBRARIES = f"{VERIFY}/lib"
 LOADER, LIBC = "ld.so", "libc.so.6"
 """Names of a copied loader and C library."""
-LISTED_LIBRARY = re.compile(r"^\s*(?:\S+ => )?(/\S+) \(0x", re.MULTILINE)
+LISTED_LIBRARY = re.compile(r"^[^\S\n]*+(?:\S+ => )?(/\S+) \(0x", re.MULTILINE)
 """A library and its path in what ``ldd`` prints."""
 
 

@@ -16,7 +16,7 @@ from sandbox.validation.task_warnings import find_task_warnings
 _PARTICULARS = (
     (re.compile(r"""(?<!\w)(['"`])(?:(?!\1).)*\1(?!\w)"""), "'…'"),
     (re.compile(r"^step [^:]+: "), ""),
-    (re.compile(r"\S+:\d+(?: and \d+ more)?"), "…"),
+    (re.compile(r"(?<!\S)\S+:\d+(?: and \d+ more)?"), "…"),
     (re.compile(r"(?<![\w=])\d+(?:\.\d+)*\b"), "N"),
 )
 """What differs between reasons of one kind (quoted texts, the step, places in files, numbers), and what replaces it."""

@@ -20,7 +20,7 @@ _REST = r"\b(?P<rest>[^\n;&|]*)"
 _REDIRECTION = re.compile(r"(?<!\S)(?:(?:\d*|&)>>?\s*(?:&\s*\d|[^\s;&|(]+)|\d*<\s*[^\s;&|<(]+)")
 _PACKAGES = re.compile(
     r"\b(?P<tool>apt-get|apt|apk|dnf|yum|pip3?|uv|npm|pnpm|yarn|cargo|gem|go|conda)"
-    rf"(?:\s+(?:-\S+|pip|global|tool))*\s+(?:install|add|get){_REST}"
+    rf"(?:\s+(?:-\S+|pip|global|tool)){{0,16}}\s+(?:install|add|get){_REST}"
 )
 _LOCKED = re.compile(
     r"(?:\b(?P<command>uv\s+sync|npm\s+(?:ci|i|install)|(?:pnpm|yarn|poetry|bundle)\s+(?:i|install)|go\s+mod\s+download)"
@@ -33,7 +33,7 @@ _FETCHERS = re.compile(rf"\b(?P<tool>curl|wget|git\s+clone){_REST}")
 _ADDRESS = re.compile(r"(?:(?:https?|git|ssh)://|git@)[^\s\"'|;)]+")
 _ASSIGNED = re.compile(r"^[ \t]*(?:export[ \t]+)?(\w+)=[\"']?([^\s\"'$`;&|]{1,2000})", re.MULTILINE)
 _VARIABLE = re.compile(r"\$(?:(\w+)|{(\w+)})")
-_UNKNOWN = re.compile(r"\$(?:\w*(?:URL|URI)\w*|{\w*(?:URL|URI)\w*})", re.IGNORECASE)
+_UNKNOWN = re.compile(r"\$(?:\w*(?:URL|URI)\w*|{(?=\w*(?:URL|URI))\w++})", re.IGNORECASE)
 """Matches a variable that the script does not set and whose name suggests a URL."""
 _BARE = re.compile(r"(?:[\w-]+\.)+[A-Za-z]{2,}(?::\d+)?/\S*")
 """Matches a URL without its scheme: a host and a path."""

@@ -28,7 +28,9 @@ from sandbox.toolchain.in_container.pins import PYTHON
 from sandbox.toolchain.in_container.shim_rules import runs_on_newer_python
 from sandbox.validation.network_needs import image_builds, verifier_texts
 
-_TEST_FILE = re.compile(r"(?:\$TEST_DIR|\$\{TEST_DIR[^}]*\}|(?<![\w./-])/tests)\"?/([\w./-]+\.py)\b")
+_TEST_FILE = re.compile(
+    r"(?:\$TEST_DIR|\$\{TEST_DIR(?:(?!\$\{TEST_DIR)[^}])*+\}|(?<![\w./-])/tests)\"?/([\w./-]+\.py)\b"
+)
 
 _OTHER_PYTHON = re.compile(r"\buvx?\b[^\n;&|]*?\s(?:-p|--python)[ =]([\w.@]+)")
 _PLATFORM = re.compile(r"--platform=[\"']?(?P<system>\w+/)?(?P<architecture>\w+)")

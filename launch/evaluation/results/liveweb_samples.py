@@ -18,7 +18,7 @@ from protocol.events import JsonValue
 from sandbox.tasks.formats.liveweb.rows import row_task_id
 from sandbox.tasks.task import Task
 
-_BLOCK = re.compile(r"\s*```json\s*\n(.*)\n```\s*", re.DOTALL)
+_BLOCK = re.compile(r"\s*+```json[^\S\n]*+\n(.*)\n```\s*", re.DOTALL)
 
 
 def build_liveweb_sample(

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from sandbox.grading.shell_scripts.script import ShellScript, unquote
 
-_LENGTH = re.compile(r"\$\{#[^}]*\}|\$[?#$!]")
+_LENGTH = re.compile(r"\$\{#(?:(?!\$\{#)[^}])*+\}|\$[?#$!]")
 _NAME = re.compile(r"(?<!\w)[A-Za-z_]\w*")
 _ANYTHING = re.compile(r"\$\((?!\()|`|\$\{?[\d@*]")
 """Matches a command's output or an argument."""

@@ -12,7 +12,7 @@ _WHOLE = {*TOOL_NAMES, "which"} - {"find", "sort", "uniq"}
 """Tools of which no option and no operand writes or starts anything."""
 _STARTS_OR_WRITES = {"-delete", "-exec", "-execdir", "-fls", "-fprint", "-fprint0", "-fprintf", "-ok", "-okdir"}
 """Parts of an expression of ``find`` that write or start something."""
-_SORTS_ELSEWHERE = re.compile(r"-[^-]*[oT].*|--(?:o|te|co).*")
+_SORTS_ELSEWHERE = re.compile(r"-[^-oT]*+[oT].*|--(?:o|te|co).*")
 """Options of ``sort`` that name a file, folder or program; long ones may be abbreviated."""
 _KNOWN = re.compile(
     r"""(?:'[^']*'|"(?:[^"$`\\]|\\.|\$TEST_DIR\b|\$\{TEST_DIR\})*"|\$TEST_DIR\b|\$\{TEST_DIR\}|\\.|[^'"$`\\*?\[{~])*"""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from sandbox.toolchain.in_container.layout import BASH, BUSYBOX
 
-_INTERPRETER = re.compile(r"#!\s*(?:/usr)?(?:/local)?/bin/(?:env\s+(?:-S\s+)?)?(\w+)\s*(.*)")
+_INTERPRETER = re.compile(r"#!\s*+(?:/usr)?(?:/local)?/bin/(?:env\s++(?:-S\s++)?)?(\w++)\s*+(.*)")
 
 
 class ScriptShell(NamedTuple):

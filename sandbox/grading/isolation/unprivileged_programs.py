@@ -25,16 +25,17 @@ from sandbox.grading.shell_scripts.script import (
 )
 
 START_STOP_DAEMON = "start-stop-daemon"
+_STARTERS = rf"\b(?:su|runuser|sudo|setpriv|{START_STOP_DAEMON})\b"
 _BY_NAME = re.compile(
-    r"\b\w*(?:user|group|nobody)\w*[\"']?\s*[=:]\s*[\"'](?:nobody|nogroup)\b|"
+    r"\b(?=\w*(?:user|group|nobody))\w++[\"']?\s*+[=:]\s*+[\"'](?:nobody|nogroup)\b|"
     r"\bget(?:pw|gr)nam\(\s*[\"'](?:nobody|nogroup)\b|"
-    r"\b(?:su|runuser|sudo|setpriv|start-stop-daemon)\b.*\bnobody\b",
+    rf"{_STARTERS}(?:(?!{_STARTERS}).)*\bnobody\b",
     re.IGNORECASE,
 )
 _WHO = "the agent may define that user in /etc/passwd: name 65534"
 _IN_ITS_ENVIRONMENT = "a program would have it in its environment: do not export it"
 _NOT_ROOT = re.compile(r"[1-9]\d{0,8}:[1-9]\d{0,8}")
-_ONE_WORD = re.compile(r"[\w./+:@%,=-]+|'[^']*'|\"(?:[^\"`\\$]|\$(?:[A-Za-z_]\w*|\d|\{\w+\}))*\"")
+_ONE_WORD = re.compile(r"[\w./+:@%,=-]+|'[^']*'|\"(?:[^\"`\\$]|\$(?:[A-Za-z_]\w*+|\d|\{\w+\}))*\"")
 """Matches one word, whatever values its variables have."""
 _FLAGS = frozenset(("-S", "-q", "--start", "--quiet"))
 _VALUED = frozenset(("-x", "-a", "--exec", "--startas"))

@@ -18,9 +18,9 @@ from sandbox.grading.results.verdict import GradingOutcome, GradingReport, Repor
 _START = re.compile(r"=*\s*test session starts\s*=*")
 _HEADER = re.compile(r"=*\s*short test summary info\s*=*")
 _CLOSING = re.compile(r"=*\s*(\d+ [a-z ]+(?:, \d+ [a-z ]+)*) in [\d.]+s(?: \([\d:, a-z]+\))?\s*=*")
-_RAN = re.compile(r"\d+ (?:x?passed|failed|errors?)\b")
-_PASSED = re.compile(r"(\d+) x?passed\b")
-_NAME = re.compile(r".*::.*|\S+\.py")
+_RAN = re.compile(r"(?<!\d)\d++ (?:x?passed|failed|errors?)\b")
+_PASSED = re.compile(r"(?<!\d)(\d++) x?passed\b")
+_NAME = re.compile(r"(?:(?!::).)*+::.*|\S+\.py")
 """Matches a test or a file as pytest writes it: a program's log has other lines that begin with ERROR."""
 _MAX_LINE_BYTES = 4096
 _MAX_NAMES_BYTES = 1 << 20

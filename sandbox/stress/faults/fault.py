@@ -15,7 +15,7 @@ from sandbox.stress.faults.fault_context import TARGET_FOLDER, TARGET_VARIABLE_V
 from sandbox.stress.report import FaultTally
 
 _PROBE = 'echo "[state:$PWD:$STRESS_STATE]"'
-_STATE = re.compile(r"\[state:([^:]*):([^\]]*)\]")
+_STATE = re.compile(r"\[state:([^:\[]*):([^\]\[]*)\]")
 _PROBE_S = 20.0
 _PAUSE_S = 0.2
 

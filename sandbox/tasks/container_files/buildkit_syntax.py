@@ -62,9 +62,12 @@ _SHOWN = 100
 _WORDS = TypeAdapter(list[str])
 _SHEBANG = """f=$(mktemp) && cat > $f <<'{name}' && chmod +x $f && $f; s=$?; rm -f $f; exit $s\n{text}{name}\n"""
 _VARIABLE = re.compile(
-    r"\\.|\$(?:(?P<bare>[A-Za-z_]\w*|[0-9@*#?$!-])|\{(?P<name>\w+)(?::?(?P<sign>[-+?])(?P<text>[^}]*))?\})", re.DOTALL
+    r"\\.|\$(?:(?P<bare>[A-Za-z_]\w*|[0-9@*#?$!-])|\{(?P<name>\w+)(?::?(?P<sign>[-+?])(?P<text>[^}]*))?\})"
+    r"|\$\{\w+:?[-+?][^}]*+\Z",
+    re.DOTALL,
 )
-"""A variable in a here-document whose word is not quoted is replaced, unless a backslash is before it."""
+"""A variable in a here-document whose word is not quoted is replaced, unless a backslash is before it; one without its
+end takes all text that follows."""
 
 
 class ClassicBuild(NamedTuple):

@@ -42,7 +42,7 @@ def _seconds(value: object) -> object:
     if not re.fullmatch(r"(\d{1,15}(\.\d+)?(us|ms|s|m|h))+|0", text):
         raise ValueError(f"{value!r} is not a duration: write 1m30s")
     units = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
-    return sum(float(count) * units[unit] for count, unit in re.findall(r"([\d.]+)(us|ms|s|m|h)", text))
+    return sum(float(count) * units[unit] for count, unit in re.findall(r"(?<![\d.])([\d.]++)(us|ms|s|m|h)", text))
 
 
 def _by_name(value: object) -> object:

@@ -283,7 +283,7 @@ def copied_sources(parsed: Sequence[DockerfileInstruction]) -> Iterator[str]:
                 break
             words = words[1:]
         if words and words[0].startswith("["):
-            words = re.findall(r'"((?:[^"\\]|\\.)*)"', rest)
+            words = re.findall(r'"((?:[^"\\]|\\.)*+)(?:"|\\?\Z)', rest, re.DOTALL)
         for source in words[:-1]:
             if "$" not in source and not re.match(r"\w+://|git@", source):
                 yield posixpath.normpath(source.strip("\"'").lstrip("/") or ".")

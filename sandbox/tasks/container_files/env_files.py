@@ -17,8 +17,8 @@ from sandbox.tasks.problems import TaskProblems
 _OWN = ".env"
 _NAME = re.compile(r"\s*(?:export\s+)?([\w.-]+)")
 _LINE = re.compile(
-    r"""(?:export\s+)?(?P<name>[\w.-]+)\s*[=:]\s*(?:'(?P<single>[^']*)'|"(?P<double>[^"]*)"|(?P<plain>[^'"].*?)?)"""
-    r"(?:\s+\#.*|\s*)"
+    r"""(?:export\s+)?(?P<name>[\w.-]+)\s*+[=:]\s*+(?:'(?P<single>[^']*+)'|"(?P<double>[^"]*+)"|(?P<plain>[^'"\s](?:\S|\s++(?!\#|\Z))*+)?)"""
+    r"(?:\s++\#.*|\s*+)"
 )
 
 

@@ -16,8 +16,10 @@ _OPTIONS = re.compile(r"[^!-~]*(?:--[!-~]*+[^!-~]*+)+")
 _TRIGGER_OPTIONS = re.compile(r"[A-Za-z]+[^!-~]+(?:--[!-~]*+[^!-~]*+)+")
 """Options before the first other word."""
 _QUOTES = str.maketrans("", "", "\"'\\`")
-_UNCLEAR = re.compile(r"""[\\`]|\$\{?\d|\$\{[^}]*(?:["']|\$.*["'])|[^\S \t]""")
+_UNCLEAR = re.compile(r"""[\\`]|\$\{?\d|\$\{[^}$"']*["']|[^\S \t]""")
 """Escapes, numbered variables, quotes within variables, and space that separates words for one reader only."""
+_NESTED = re.compile(r"\$\{[^}$]*\$")
+"""A variable within another, whose quotes may stand anywhere behind it."""
 
 
 def find_named_images(build: ImageBuild) -> frozenset[str]:
@@ -36,8 +38,8 @@ def find_named_images(build: ImageBuild) -> frozenset[str]:
             stages.append(words[2].lower() if len(words) > 2 else str(len(stages)))
             found += [(len(stages), _expand(word, variables)) for word in words]
         else:
-            pattern = _TRIGGER_OPTIONS if name == "ONBUILD" else _OPTIONS
-            options = pattern.match(arguments.translate(_QUOTES))
+            match = _TRIGGER_OPTIONS.match if name == "ONBUILD" else _OPTIONS.match
+            options = match(arguments.translate(_QUOTES))
             found += [(len(stages), each) for each in _SOURCE.findall(options[0] if options else "")]
     target = build.target.lower()
     last = max((number for number, stage in enumerate(stages, 1) if stage == target), default=len(stages))
@@ -49,7 +51,7 @@ def _add_arguments(variables: dict[str, str] | None, arguments: str, build: Imag
     """Return the variables, changed in place, after an ARG before the first FROM, the only ones that FROM
     knows; None if the engine may have others."""
     defaults = parse_arguments(arguments)
-    if variables is None or not defaults or _UNCLEAR.search(arguments) or any("$" in key for key in defaults):
+    if variables is None or not defaults or _is_unclear(arguments) or any("$" in key for key in defaults):
         return None
     expanded = {key: None if value is None else _expand(value, variables) for key, value in defaults.items()}
     for key, value in expanded.items():
@@ -63,9 +65,14 @@ def _add_arguments(variables: dict[str, str] | None, arguments: str, build: Imag
 
 def _expand(text: str, variables: dict[str, str] | None) -> str:
     """Replace variables; unknown ones by nothing, as the engine does."""
-    if variables is None or _UNCLEAR.search(text):
+    if variables is None or _is_unclear(text):
         return text
     try:
         return expand_variables(text, variables, empty_is_unset=True).text
     except BrokenVariableError:
         return text
+
+
+def _is_unclear(text: str) -> bool:
+    last_quote = max(text.rfind("'"), text.rfind('"'))
+    return bool(_UNCLEAR.search(text) or (last_quote >= 0 and _NESTED.search(text, 0, last_quote)))

@@ -12,7 +12,8 @@ from pathlib import PurePosixPath
 from sandbox.grading.isolation.python_tests import Exposure, ExposureKind, find_python_exposures
 from sandbox.tasks.task import Task
 
-_TEST_NAME = re.compile(rb"^\s*(?:async )?def (test_?\w+)", re.MULTILINE)
+TEST_NAME = re.compile(rb"^[^\S\n]*+(?:async )?def (test_?\w+)", re.MULTILINE)
+"""Matches the definition of a test."""
 _IMPORTED = re.compile(r"import ([\w.]+)")
 _PATH = re.compile(r"(?<![\w.-])(/[\w.-]+(?:/[\w.-]+)+)")
 _WORD = re.compile(r"@(\w+)@")
@@ -60,7 +61,7 @@ def forged_reports(task: Task) -> dict[str, str]:
 
 def _test_names(task: Task) -> list[str]:
     """Return the names of the tests, which an agent that knows a public task knows too."""
-    found = [name.decode() for data in task.tests.values() for name in _TEST_NAME.findall(data)]
+    found = [name.decode() for data in task.tests.values() for name in TEST_NAME.findall(data)]
     return [*(task.expected_tests or dict.fromkeys(found))] or ["test_outputs"]
 
 

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 _SETTINGS = ("pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml", "pyproject.toml", "tox.ini", "setup.cfg")
 """Files in which pytest looks for its settings; the last ones have others' too."""
 _TESTS = re.compile(
-    rf"(?:.*/)?(?:tests?/.*|conftest\.py|test_[^/]*\.py|[^/]*_test\.py|{'|'.join(map(re.escape, _SETTINGS))})"
+    rf"(?:.*/)?(?:tests?/.*|conftest\.py|test_[^/]*\.py|[^/]*_test\.py|{'|'.join(map(re.escape, _SETTINGS))})",
+    re.DOTALL,
 )
 TESTS_PATTERNS = (
     *("**/test/**", "**/tests/**", "**/conftest.py", "**/test_*.py", "**/*_test.py"),
