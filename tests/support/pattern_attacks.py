@@ -128,7 +128,7 @@ def find_attacks(pattern: re.Pattern[Any]) -> list[Attack]:
     source: Any = pattern.pattern
     parsed = _parser.parse(source, pattern.flags & ~re.DEBUG)
     sampler = _Sampler(parsed, pattern.flags)
-    ends = ("\x00", "\n\x00!", "")
+    ends = ("\x00", "\n\x00!", "", f"{sampler.alphabet[:40]}\x00")
     attacks = (
         Attack(before, repeated, after) for before, repeated in dict.fromkeys(_parts(sampler, parsed)) for after in ends
     )
