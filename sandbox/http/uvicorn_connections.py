@@ -1,7 +1,9 @@
 """Connections of servers that uvicorn runs, within :mod:`.connections`' limits.
 
 uvicorn itself closes a connection that is silent after an answer.  It waits without end for the first request, for
-the rest of a half one and for a client that reads no answer, and at its own limit it refuses everybody.
+the rest of a half one and for a client that reads no answer, and at its own limit it refuses everybody.  It also parses
+all that has arrived at once, which takes half a second for 256 KiB in chunks of one byte: here the connections take
+turns.
 """
 
 from __future__ import annotations
@@ -9,13 +11,17 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import h11
 import uvicorn
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from sandbox.http.connections import ARRIVED, ConnectionDeadlines, ConnectionStage, OpenConnections
 
 _HEAD_BYTES = 16 << 10
 """Most bytes of a request's head."""
+_TURN_EVENTS = 64
+"""Most events that are parsed of one connection before others have their turn: less than 1 ms of one-byte chunks."""
 
 
 def server_config(app: Any, connections: OpenConnections, **options: Any) -> uvicorn.Config:
@@ -30,9 +36,36 @@ def server_config(app: Any, connections: OpenConnections, **options: Any) -> uvi
         ws="none",
         log_level="warning",
         log_config=None,
-        h11_max_incomplete_event_size=_HEAD_BYTES,
         **options,
     )
+
+
+class _TurnParser(h11.Connection):
+    """Gives at most :data:`_TURN_EVENTS` events in a turn."""
+
+    held_back = False
+    """True if there may be more that arrived already."""
+    _left = _TURN_EVENTS
+
+    def begin_turn(self) -> None:
+        self.held_back, self._left = False, _TURN_EVENTS
+
+    def next_event(self) -> type[h11.NEED_DATA | h11.PAUSED] | h11.Event:
+        if not self._left:
+            self.held_back = True
+            return h11.NEED_DATA
+        self._left -= 1
+        return super().next_event()
+
+
+class _TurnFlowControl(FlowControl):
+    """Reads nothing while what arrived waits for a turn."""
+
+    awaits_turn = False
+
+    def resume_reading(self) -> None:
+        if not self.awaits_turn:
+            super().resume_reading()
 
 
 class _LimitedProtocol(H11Protocol):
@@ -40,6 +73,8 @@ class _LimitedProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
+        self.conn: _TurnParser = _TurnParser(h11.SERVER, _HEAD_BYTES)
+        self.flow = self._turns = _TurnFlowControl(transport)
         self._deadlines = ConnectionDeadlines(self.open_connections.limits.head_s, transport)
         self.open_connections.admit(self, transport, self._deadlines)
 
@@ -48,10 +83,24 @@ class _LimitedProtocol(H11Protocol):
         self.open_connections.remove(self)
         super().connection_lost(exc)
 
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
+    def handle_events(self) -> None:
+        self.conn.begin_turn()
+        super().handle_events()
+        if self.conn.held_back and not self._turns.awaits_turn:
+            self._turns.awaits_turn = True
+            self.loop.call_soon(self._take_turn)
+        if self._turns.awaits_turn:
+            self.transport.pause_reading()
         if self.cycle is not None and not self.cycle.response_complete:  # pyright: ignore[reportUnnecessaryComparison]  as below
             self._deadlines.request_arrived()
+
+    def _take_turn(self) -> None:
+        self._turns.awaits_turn = self.flow.read_paused = False
+        if self.transport.is_closing():
+            return
+        self.handle_events()
+        if not (self._turns.awaits_turn or self.flow.read_paused):
+            self.transport.resume_reading()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
