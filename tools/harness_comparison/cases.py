@@ -283,6 +283,12 @@ TERMINAL_BENCH_CASES = (
     ComparisonCase("one-of-two", f"{_SUMMARY}echo PASSED t.py::test_a; echo FAILED t.py::test_b - why"),
     ComparisonCase("error", f"{_SUMMARY}echo PASSED t.py::test_a; echo ERROR t.py::test_b"),
     ComparisonCase("expected-failure", f"{_SUMMARY}echo PASSED t.py::test_a; echo XFAIL t.py::test_b  # xfail"),
+    ComparisonCase("unexpected-pass", f"{_SUMMARY}echo PASSED t.py::test_a; echo XPASS t.py::test_b  # xfail"),
+    ComparisonCase(
+        "skipped",
+        f"{_SUMMARY}echo PASSED t.py::test_a; echo 'SKIPPED [1] t.py:3: why'",
+        differs="a test that is skipped has not passed here: the agent could bring that about",
+    ),
     ComparisonCase(
         "exits-with-error",
         f"{_SUMMARY}echo PASSED t.py::test_a; exit 1",

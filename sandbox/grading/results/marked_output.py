@@ -46,9 +46,13 @@ _MARKERS = {
 }
 
 
-def make_output_parser(results: ResultsFormat) -> OutputParser:
+def make_output_parser(results: ResultsFormat, *, alone: bool) -> OutputParser:
+    """Return the parser of a task's results; ``alone``: the task has no report files.
+
+    Then a test that passes against its author's expectation has failed, as in Terminal-Bench; otherwise the files tell.
+    """
     if results is ResultsFormat.PYTEST:
-        return SummaryParser()
+        return SummaryParser(xpass_fails=alone)
     return PhraseParser() if results is ResultsFormat.SWELANCER else MarkedOutputParser(_MARKERS[results])
 
 

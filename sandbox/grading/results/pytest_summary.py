@@ -19,7 +19,7 @@ _START = re.compile(r"=*\s*test session starts\s*=*")
 _HEADER = re.compile(r"=*\s*short test summary info\s*=*")
 _CLOSING = re.compile(r"=*\s*(\d+ [a-z ]+(?:, \d+ [a-z ]+)*) in [\d.]+s(?: \([\d:, a-z]+\))?\s*=*")
 _RAN = re.compile(r"(?<!\d)\d++ (?:x?passed|failed|errors?)\b")
-_PASSED = re.compile(r"(?<!\d)(\d++) x?passed\b")
+_PASSED, _PASSED_OR_XPASSED = re.compile(r"(?<!\d)(\d++) passed\b"), re.compile(r"(?<!\d)(\d++) x?passed\b")
 _NAME = re.compile(r"(?:(?!::).)*+::.*|\S+\.py")
 """Matches a test or a file as pytest writes it: a program's log has other lines that begin with ERROR."""
 _MAX_LINE_BYTES = 4096
@@ -64,10 +64,18 @@ class _SummaryLines:
         return [test for test in self.lines if test.outcome is outcome]
 
 
-class SummaryParser:
-    """Parses the output as it arrives; ``report`` returns the result."""
+_LOCATED = re.compile(r"^\[\d++\] ")
+"""Number of the tests that were skipped for one reason, which pytest names by their file and line."""
 
-    def __init__(self) -> None:
+
+class SummaryParser:
+    """Parses the output as it arrives; ``report`` returns the result.
+
+    ``xpass_fails``: a test has failed that passed although its author expects it to fail.
+    """
+
+    def __init__(self, *, xpass_fails: bool = False) -> None:
+        self._xpass_fails = xpass_fails
         self._line = bytearray()
         self._claims: _SummaryLines | None = None
         """Claims of the summary that is being read."""
@@ -113,7 +121,9 @@ class SummaryParser:
 
     def _read(self, line: str, claims: _SummaryLines) -> None:
         word, _, rest = line.partition(" ")
-        outcome = _OUTCOMES.get(word)
+        outcome = GradingOutcome.FAILED if word == "XPASS" and self._xpass_fails else _OUTCOMES.get(word)
+        if outcome is GradingOutcome.SKIPPED:
+            rest = _LOCATED.sub("", rest, count=1)
         name = rest.strip() if word == "PASSED" else _before_reason(rest).strip()
         if outcome is None or not name:
             return
@@ -148,7 +158,8 @@ class SummaryParser:
 
     def _count(self, closing: str) -> None:
         if _RAN.search(closing):
-            passed = sum(map(int, _PASSED.findall(closing)))
+            passes = _PASSED if self._xpass_fails else _PASSED_OR_XPASSED
+            passed = sum(map(int, passes.findall(closing)))
             self._counted = passed if self._counted is None else min(passed, self._counted)
 
     def report(self) -> GradingReport:

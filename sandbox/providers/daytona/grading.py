@@ -95,7 +95,7 @@ async def _judge(machine: DaytonaHandle, task: Task, shell: DaytonaShell, done: 
         output = await read_file(machine, shell.file, _MOST_OUTPUT_BYTES)
     except OSError as error:
         return GradingRun(log=done.output, note=f"the tests' output cannot be read: {error.strerror}")
-    parser = make_output_parser(task.results_format)
+    parser = make_output_parser(task.results_format, alone=not task.reports)
     parser.feed(output)
     killed = done.exit_code > _KILLED
     read = partial(read_file, machine)

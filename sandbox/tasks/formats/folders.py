@@ -11,7 +11,10 @@ A task whose tests need something that the agent leaves running, and which names
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
+import unicodedata
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -70,7 +73,7 @@ def load_task_folder(form: FolderFormat, folder: Path) -> LoadedTask:
     task = None
     with problems.collecting_errors():
         if (folder / form.marker).is_file():
-            task = read_task_tree(form, as_task_id(folder.name), read_tree(folder, apart=True), problems)
+            task = read_task_tree(form, _folder_id(folder.name), read_tree(folder, apart=True), problems)
         else:
             problems.add(f"{form.marker} is missing", "it describes the task")
     return problems.loaded(task)
@@ -79,6 +82,14 @@ def load_task_folder(form: FolderFormat, folder: Path) -> LoadedTask:
 def as_task_id(name: str) -> str:
     """Return a name, such as that of a folder, with ``-`` for what an id cannot have, such as spaces."""
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", name)
+
+
+def _folder_id(name: str) -> str:
+    """Return the id of the task in the folder ``name``: the name, or what an id can have of it and a digest."""
+    whole = unicodedata.normalize("NFC", name)  # a Mac's file names are decomposed
+    if (kept := as_task_id(whole)) == name:
+        return name
+    return f"{kept.strip('-.') or 'task'}-{hashlib.sha256(os.fsencode(whole)).hexdigest()[:8]}"
 
 
 def read_task_tree(form: FolderFormat, name: str, tree: FileTree, problems: TaskProblems) -> Task:

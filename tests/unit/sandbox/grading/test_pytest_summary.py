@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sandbox.grading.results.marked_output import make_output_parser
 from sandbox.grading.results.pytest_summary import SummaryParser
 from sandbox.grading.results.verdict import GradingOutcome, ReportedTest, judge_reports
+from sandbox.tasks.task_grading import ResultsFormat
 
 HEADER = b"=========== short test summary info ===========\n"
 
@@ -39,6 +41,27 @@ def verdict(text: bytes, expected=("a", "b")) -> dict[str, bool]:
 )
 def test_the_verdict_of_a_summary(text, expected):
     assert verdict(text) == expected
+
+
+@pytest.mark.parametrize(("alone", "passed"), [(True, False), (False, True)])
+def test_a_test_that_passes_unexpectedly_has_failed_where_no_report_file_tells(alone: bool, passed: bool):
+    """Otherwise doing nothing passes a task of Terminal-Bench whose tests are all expected to fail."""
+    parser = make_output_parser(ResultsFormat.PYTEST, alone=alone)
+    parser.feed(HEADER + b"PASSED t.py::a\nXPASS t.py::b - why\n1 passed, 1 xpassed in 0.01s\n")
+    assert [(test.name, test.passed) for test in judge_reports((), {}, [parser.report()]).tests] == [
+        ("a", True),
+        ("b", passed),
+    ]
+
+
+def test_an_unexpected_pass_makes_no_room_for_a_forged_one():
+    parser = make_output_parser(ResultsFormat.PYTEST, alone=True)
+    parser.feed(HEADER + b"PASSED z\nPASSED t.py::a\nXPASS t.py::b\n1 passed, 1 xpassed in 0.01s\n")
+    assert sum(test.outcome is GradingOutcome.PASSED for test in parser.report().tests) == 1
+
+
+def test_a_skipped_test_is_named_by_its_file_and_line():
+    assert verdict(HEADER + b"PASSED t.py::a\nSKIPPED [1] t.py:3: why\n", ()) == {"a": True, "t.py:3: why": False}
 
 
 def test_without_expected_names_the_summary_names_them():

@@ -794,6 +794,25 @@ def test_tasks_in_category_folders_are_found(tmp_path: Path, form: str | None):
     assert [problem.folder.name for problem in found.problems] == ["notes"]
 
 
+def test_folders_whose_names_no_id_can_have_are_tasks_of_their_own(tmp_path: Path):
+    names = ("a-b", "a b", "a  b", "\u4efb\u52a1\u4e00", "\u4efb\u52a1\u4e8c", "caf\u00e9", "v1.0_x")
+    for name in names:
+        folder(tmp_path, HARBOR_FILES, name)
+    found = load_tasks(tmp_path)
+    assert found.problems == ()
+    assert [task.id for task in found.tasks] == [
+        "a-b-6e12db73",
+        "a-b-c8687a08",
+        "a-b",
+        "caf-850f7dc4",
+        "v1.0_x",
+        "task-8614956a",
+        "task-87c6de6b",
+    ]
+    decomposed = folder(tmp_path / "mac", HARBOR_FILES, "cafe\u0301")
+    assert [task.id for task in load_tasks(decomposed.parent).tasks] == ["caf-850f7dc4"]
+
+
 def test_each_task_folder_is_read_in_its_own_format(tmp_path: Path):
     folder(tmp_path, HARBOR_FILES, "a")
     folder(tmp_path, TB, "b")
