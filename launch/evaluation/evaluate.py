@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import cast
@@ -33,8 +33,9 @@ from launch.evaluation.standalone.evaluation import (
 from protocol.cli.command import Command, typed_command
 from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK
 from protocol.cli.output import JsonOutput, display_path, error_console, output_console
-from protocol.evaluation import AttemptId
+from protocol.evaluation import AttemptId, AttemptRecord
 from protocol.events import JsonValue
+from protocol.trajectory import InfraFailure
 
 
 def run(given: EvaluateArguments, out: JsonOutput) -> int:
@@ -67,6 +68,20 @@ def _check(evaluation: StandaloneEvaluation) -> None:
         if not config.agent.harness:
             tasks = evaluation.selection.tasks.values()
             require_room_for_replies(config, measure_first_prompts(config, model, tasks))
+
+
+def describe_errors(unjudged: Sequence[AttemptRecord]) -> Iterator[str]:
+    """Yield what to do about attempts without a verdict. Pure."""
+    of_tasks = {
+        record.task: record.failure.message
+        for record in unjudged
+        if record.failure and record.failure.kind is InfraFailure.TASK_FAULT
+    }
+    for task, why in of_tasks.items():
+        yield f"{task} would fail again: {why}"
+    if others := [record for record in unjudged if record.task not in of_tasks]:
+        have = "1 attempt has" if len(others) == 1 else f"{len(others)} attempts have"
+        yield f"{have} no verdict ({most_frequent_error(others)}): repeat the command with --retry-errors"
 
 
 def _describe_plan(evaluation: StandaloneEvaluation) -> dict[str, JsonValue]:
@@ -104,11 +119,9 @@ def _run(evaluation: StandaloneEvaluation) -> EvaluationSummary:
             )
         for family, each in summary.families.items() if len(summary.families) > 1 else ():
             result.print(f"{family or '–'}: {each.pass_ratio:.1%} of {each.graded} passed, reward {each.reward:.3f}")
-        if summary.error_count:
-            error = most_frequent_error(folder.records[key] for key in plan if key in folder.records)
-            console.print(
-                f"{summary.error_count} attempts have no verdict ({error}): repeat the command with --retry-errors"
-            )
+        records = [folder.records[key] for key in plan if key in folder.records]
+        for line in describe_errors([record for record in records if record.verdict is None]):
+            console.print(line)
         if warning := summary.tool_call_warning:
             console.print(f"warning: {warning}")
         result.print(f"report: {display_path(folder.path / 'report.html')}")

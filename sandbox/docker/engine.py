@@ -242,6 +242,10 @@ class DockerEngine:
         """Return whether containers survive a restart of this daemon. Raises DockerEngineError."""
         return bool((await self.info()).get("LiveRestoreEnabled"))
 
+    async def cpus(self) -> int:
+        """Return the number of this daemon's CPUs. Raises DockerEngineError."""
+        return int((await self.info())["NCPU"])
+
     async def info(self) -> Json:
         """Return the daemon's description of itself. Raises DockerEngineError."""
         return json.loads(await self._read("info", "ask the daemon how it is set up"))

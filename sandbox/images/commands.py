@@ -54,6 +54,8 @@ async def save(
     """Make the images that are missing, and write all to an archive.  Raises as :func:`prefetch`, and OSError."""
     if await asyncio.to_thread(archive.exists):
         raise UserError(f"{archive} exists already: nothing is overwritten, so name another file or remove it")
+    if not await asyncio.to_thread(archive.parent.is_dir):
+        raise UserError(f"cannot write {archive}: {archive.parent} is not a folder: make it, or name another file")
     async with _prefetched(store, requested, console) as report:
         names = sorted({each["image"] for each in report["images"]})
         if not names:

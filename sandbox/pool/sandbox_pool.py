@@ -39,6 +39,7 @@ from sandbox.pool.container_template import NO_SERVICES, ContainerTemplate
 from sandbox.pool.disk_bound import DiskBound, probe_disk_bound
 from sandbox.pool.disk_watch import DiskWatch
 from sandbox.pool.heartbeat import SessionHeartbeat
+from sandbox.pool.machine_cpus import check_cpus
 from sandbox.pool.settings import PoolSettings, PoolStatistics
 from sandbox.pool.unanswered_calls import UnansweredCallCleanup
 from sandbox.pool.warm_pool import WarmPool
@@ -74,6 +75,8 @@ class SandboxPool:
         self._task_services: TaskServices | None = None
         self._open = AsyncExitStack()
         self._closed = self._failed = self._swept = 0
+        self._cpus = 0
+        """Number of the engine's CPUs, once the pool is open."""
         self._image_configs: dict[str, ImageConfig] = {}
 
     async def __aenter__(self) -> Self:
@@ -83,6 +86,7 @@ class SandboxPool:
             await stack.enter_async_context(self.engine)
             await self.remove_abandoned()
             template.live_restore = await self.engine.has_live_restore()
+            self._cpus = await self.engine.cpus()
             await stack.enter_async_context(self.egress_proxy)
             labels = template.labels(self.settings.containers.max_lifetime_s)
             networks = await SandboxNetworks.open(
@@ -158,6 +162,7 @@ class SandboxPool:
         self, task: Task, programs: AgentPrograms | None, lifetime_s: float, stack: AsyncExitStack
     ) -> tuple[SandboxSession, ContainerKind]:
         """Open a session that ends with ``stack``."""
+        check_cpus(task, self._cpus)
         image = await stack.enter_async_context(self.images.reserve(task))
         tests_images = await self._tests_images(task, stack)
         kind = await self._kind_for(task, image, programs=programs)

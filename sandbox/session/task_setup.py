@@ -129,8 +129,13 @@ async def _wait_until_healthy(sandbox: CommandRunner, check: TaskHealthcheck) ->
         starting = time.monotonic() < start_period_ends
         failures += not starting
         if failures >= check.retries:
-            raise TaskFault(f"the task's health check fails: {done.output[-_SHOWN_CHARS:]!r}")
+            raise TaskFault(f"the task's health check fails: {_describe_failure(done, check.timeout_s)}")
         await asyncio.sleep(check.start_interval_s if starting else check.interval_s)
+
+
+def _describe_failure(done: CommandResult, timeout_s: float) -> str:
+    how = f"no end within {timeout_s:g} s" if done.timed_out else f"exit code {done.exit_code}"
+    return f"{how}, {done.output[-_SHOWN_CHARS:]!r}" if done.output.strip() else f"{how}, no output"
 
 
 def _in_subshell(script: str) -> str:

@@ -66,7 +66,8 @@ def grant_networks(tasks: Sequence[Task], policy: NetworkPolicy, option: str) ->
         return granted, ""
     gets = "none" if policy is NetworkPolicy.NONE else "the proxy"
     return granted, (
-        f"{short} of {len(tasks)} tasks ask for more network than they get, which is {gets}: {option}=task gives it"
+        f"{short} of {len(tasks)} {'task asks' if len(tasks) == 1 else 'tasks ask'} for more network than "
+        f"{'it gets' if short == 1 else 'they get'}, which is {gets}: {option}=task gives it"
     )
 
 

@@ -51,8 +51,7 @@ def validate_tasks(
         say(f"note {_several(tasks)}: {what}")
     proofs = prover(lambda proof: _say_proof(proof, say)) if prover and found.tasks else []
     counts = {verdict.value: sum(proof.verdict is verdict for proof in proofs) for verdict in ProofVerdict}
-    usable = "1 task" if len(found.tasks) == 1 else f"{len(found.tasks)} tasks"
-    say(f"{usable} can be used, {len(found.first_problems)} cannot")
+    say(f"{_tasks(len(found.tasks))} can be used, {len(found.first_problems)} cannot")
     for notice in found.notices:
         say(f"warning: {notice}")
     if prover:
@@ -84,6 +83,10 @@ def _notes(task: Task) -> list[TaskNote]:
     return notes + [TaskNote(task=task.id, kind="warning", what=what) for what in find_task_warnings(task)]
 
 
+def _tasks(count: int) -> str:
+    return "1 task" if count == 1 else f"{count:,} tasks"
+
+
 def _several(tasks: list[str]) -> str:
     more = len(tasks) - _NAMED
     return ", ".join(tasks[:_NAMED]) + (f" and {more} more" if more > 0 else "")
@@ -108,7 +111,7 @@ def report_dataset(found: Dataset, say: Say, width: int) -> CommandOutcome:
         say(indent + f"\n{' ' * len(indent)}".join(textwrap.wrap(what, room, break_on_hyphens=False)))
     offline = f"{report.usable_offline:,} of them without a network"
     unusable = f"{report.unusable:,} cannot: longshore tasks validate names each problem"
-    say(f"{report.usable:,} tasks can be used, {offline}; {unusable}")
+    say(f"{_tasks(report.usable)} can be used, {offline}; {unusable}")
     return 1 if found.problems else 0, asdict(report)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 
 from sandbox.egress_proxy.settings import LOCAL_HOSTS, is_proxy_variable
 from sandbox.grading.canary_conflicts import find_canary_conflict
@@ -39,6 +40,7 @@ _MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 _AGENTS_RECORD = re.compile(r"/logs/agent/trajectory\.json|\btrajectory_(?:turn_count|tool_(?:not_)?used)\b")
 """Matches its path, and what rewardkit judges by it."""
 _MOST_SHOWN = 60
+_NO_OVERWRITING = {("set", "-C"), ("-o", "noclobber")}
 _STARTS_AS = re.compile(rf"\b{START_STOP_DAEMON}\b|\buser\s*=\s*[1-9]")
 _EXTRACTS = ((b"unpack_archive(",), (b"tarfile", b".extractall("), (b"tarfile", b".extract("))
 """Words of which all are in a test that extracts an archive."""
@@ -112,6 +114,13 @@ def _grading_warnings(task: Task) -> Iterator[str]:
             "its tests read /logs/agent/trajectory.json, Harbor's record of what the agent did, which nothing but the "
             "agent itself writes here"
         )
+    if any("/logs/verifier/test-stdout.txt" in each for each in verifier_texts(task)):
+        yield "its tests name /logs/verifier/test-stdout.txt, Harbor's record of what they print, which is not there"
+    if task.reports and (found := _find_use_of_existence(task.run_tests)):
+        yield (
+            f"its script has {_short(found)}: report files exist, empty, before the tests begin; "
+            "whether one has been written says `[ -s FILE ]`"
+        )
     yield from find_uncrossable_usage(task)
     yield from find_missing_modules(task)
     if task.grading is GradingLevel.ARTIFACTS and not task.carries_artifacts:
@@ -120,6 +129,19 @@ def _grading_warnings(task: Task) -> Iterator[str]:
             "name the files to be graded in artifacts, or grade it at `same`"
         )
     yield from _isolation_warnings(task)
+
+
+def _find_use_of_existence(script: str) -> str:
+    """Return the words by which a script asks whether there is a report, or writes none over one; empty without any."""
+    for line in script.splitlines():
+        words = line.partition("#")[0].split()
+        names = [any(report in word for report in ("reward.txt", "reward.json")) for word in words]
+        some = any(names)
+        for (first, second), is_report in zip(pairwise(words), names[1:], strict=True):
+            asks = first in {"-e", "-f"} and is_report
+            if asks or (first, second) in _NO_OVERWRITING or (some and (first, second) == ("mv", "-n")):
+                return f"{first} {second}"
+    return ""
 
 
 def _isolation_warnings(task: Task) -> Iterator[str]:

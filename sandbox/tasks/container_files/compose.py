@@ -15,7 +15,11 @@ from sandbox.tasks.container_files.compose_schema import (
     ComposeSideService,
 )
 from sandbox.tasks.container_files.compose_services import ComposeFacts, read_agent_service, read_side_service
-from sandbox.tasks.container_files.compose_volumes import find_shared_volumes, remark_separate_copies
+from sandbox.tasks.container_files.compose_volumes import (
+    check_named_volumes,
+    find_shared_volumes,
+    remark_separate_copies,
+)
 from sandbox.tasks.container_files.compose_yaml import parse_compose_yaml
 from sandbox.tasks.container_files.env_files import read_own_env_file
 from sandbox.tasks.container_files.variables import substitute_variables
@@ -105,6 +109,7 @@ def _read_services(file: ComposeFile, main: str, name: str, tree: FileTree, prob
         services[key] = service
     relations = read_relations(services, started, main, name, problems)
     check_networks(services, main, file, name, problems)
+    check_named_volumes(services, file, name, problems)
     shared = find_shared_volumes(services.values(), tree)
     remark_separate_copies(services, tree, name, problems)
     accompanied = len(started) > 1

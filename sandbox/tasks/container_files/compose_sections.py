@@ -28,8 +28,18 @@ _OUTSIDE_CONTEXT = "a build has its context and nothing else of the host: put it
 _ENGINES_OWN = "a build has what the engine gives to all builds: remove it"
 
 
+_ADDRESS_OF_CONTEXT = re.compile(r"[a-z+]+://|git@|github\.com/")
+
+
+def _own_context(context: str) -> str:
+    """Raises ValueError for a context that an engine would fetch."""
+    if _ADDRESS_OF_CONTEXT.match(context):
+        raise ValueError(f"{context!r} is not the task's own: a build fetches no context, so put its files there")
+    return context
+
+
 class ComposeBuild(ComposeSection):
-    context: str = "."
+    context: Annotated[str, AfterValidator(_own_context)] = "."
     dockerfile: str = ""
     dockerfile_inline: str = ""
     args: ComposeMapping = Field(default_factory=dict)

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from itertools import permutations
 
-from sandbox.tasks.container_files.compose_schema import ComposeService
+from sandbox.tasks.container_files.compose_schema import ComposeFile, ComposeService
 from sandbox.tasks.container_files.compose_sections import ComposeVolume
 from sandbox.tasks.container_files.host_folders import HostFolder
 from sandbox.tasks.file_tree import FileTree, is_within
@@ -56,6 +56,20 @@ def find_shared_volumes(services: Iterable[ComposeService], tree: FileTree) -> f
         users.update(mounts.keys())
         writable |= {name for name, each in mounts.items() if each.type == "volume" or not each.read_only}
     return frozenset(name for name, count in users.items() if name and count > 1 and name in writable)
+
+
+def check_named_volumes(
+    services: Mapping[str, ComposeService], file: ComposeFile, where: str, problems: TaskProblems
+) -> None:
+    """Add a problem for each named volume that the file does not have."""
+    for key, service in services.items():
+        named = (each.source for each in service.volumes if each.type == "volume")
+        for name in dict.fromkeys(filter(None, named)):
+            if name not in file.volumes:
+                problems.add(
+                    f"{where}: services.{key}.volumes: {name}",
+                    f"Compose refuses it: name it below volumes, or write ./{name} for a folder of the task",
+                )
 
 
 def remark_separate_copies(

@@ -33,6 +33,7 @@ BOX_INSTRUCTION = "\n\nEnd your last reply with the final answer alone in \\boxe
 """End of the instruction if an answer is required but the prompt does not mention a box."""
 
 _MEDIA = ("image", "images", "video", "videos", "audio", "audios")
+_TEXT_TABLES = {".csv", ".tsv"}
 _COMPRESSED = {
     b"\x1f\x8b": "gunzip",
     b"BZh": "bunzip2",
@@ -79,13 +80,7 @@ def read_rows(path: Path) -> Iterator[tuple[Path, JsonRow | TaskError]]:
         except ValueError as error:
             raise TaskError(path, "is not readable Parquet", str(error)) from error
         return
-    try:
-        data = path.read_bytes().removeprefix(codecs.BOM_UTF8)
-    except OSError as error:
-        raise TaskError(path, "is not readable", str(error)) from error
-    for start, program in _COMPRESSED.items():
-        if data.startswith(start):
-            raise TaskError(path, "is compressed", f"unpack it first: {program} {path}")
+    data = _read_text(path)
     if data.lstrip()[:1] == b"[":
         try:
             values = cast("list[object]", orjson.loads(data))
@@ -104,6 +99,20 @@ def read_rows(path: Path) -> Iterator[tuple[Path, JsonRow | TaskError]]:
             yield location, TaskError(location, "is not readable JSON", str(error))
             continue
         yield _row(path, number, value)
+
+
+def _read_text(path: Path) -> bytes:
+    """Return the content of a file of rows in JSON.  Raises TaskError for one of another kind."""
+    if path.suffix.lower() in _TEXT_TABLES:
+        raise TaskError(path, "is a table of text", "convert it: rows are JSON lines, a JSON array or Parquet")
+    try:
+        data = path.read_bytes().removeprefix(codecs.BOM_UTF8)
+    except OSError as error:
+        raise TaskError(path, "is not readable", str(error)) from error
+    for start, program in _COMPRESSED.items():
+        if data.startswith(start):
+            raise TaskError(path, "is compressed", f"unpack it first: {program} {path}")
+    return data
 
 
 def _row(path: Path, number: int, value: object) -> tuple[Path, JsonRow | TaskError]:

@@ -110,7 +110,7 @@ async def test_saved_images_are_loaded_with_their_names(
 
 async def test_an_archive_that_is_none_is_an_error(store: ImageStore, tmp_path: Path):
     (tmp_path / "images.tar").write_bytes(b"nothing")
-    with pytest.raises(ImageError, match=r"could not load the images of .*images\.tar"):
+    with pytest.raises(ImageError, match=r"images\.tar is not an archive"):
         await store.load(tmp_path / "images.tar")
     with pytest.raises(ImageError, match="could not save 1 images"):
         await store.save(["longshore/none:1"], tmp_path / "none.tar")
@@ -257,6 +257,12 @@ async def test_the_commands_build_import_list_and_prune(
     assert await command_output("prune") == {"evicted": [name]}
     assert "docker export" in (await command_output("import", str(tmp_path / "absent"), name, code=2))["error"]
     assert "has no task" in (await command_output("build", str(empty), code=2))["error"]
+    nowhere = str(tmp_path / "absent" / "images.tar")
+    refused = await command_output("save", str(tmp_path / "tasks"), "--output", nowhere, code=2)
+    assert (
+        refused["error"]
+        == f"cannot write {nowhere}: {tmp_path / 'absent'} is not a folder: make it, or name another file"
+    )
     (good / "task.toml").write_text("")
     refused = await command_output("build", str(good), code=2)
     assert "has no task" in refused["error"], "a Dockerfile beside task.toml is not the task's environment"

@@ -8,6 +8,7 @@ from html import escape
 
 import pytest
 
+from launch.evaluation.evaluate import describe_errors
 from launch.evaluation.results.csv_tables import COLUMNS, render_results_csv, render_tasks_csv
 from launch.evaluation.results.evaluation_page import render_evaluation_page
 from launch.evaluation.results.evaluation_summary import (
@@ -43,6 +44,16 @@ def failed(task: str, number: int, stage: AttemptStage = AttemptStage.RESET) -> 
     return AttemptRecord(
         task, number, "family", 0.5, failure=AttemptError(stage, InfraFailure.SANDBOX_START, "no sandbox, within 3 s")
     )
+
+
+def test_only_attempts_that_could_end_otherwise_are_to_be_repeated() -> None:
+    fault = AttemptError(AttemptStage.RESET, InfraFailure.TASK_FAULT, "it asks for 16 CPUs, and this machine has 2")
+    of_task = [replace(failed("big", number), failure=fault) for number in (0, 1)]
+    why = "big would fail again: it asks for 16 CPUs, and this machine has 2"
+    assert list(describe_errors(of_task)) == [why]
+    again = "1 attempt has no verdict (no sandbox, within 3 s): repeat the command with --retry-errors"
+    assert list(describe_errors([*of_task, failed("a", 0)])) == [why, again]
+    assert list(describe_errors([])) == []
 
 
 def test_attempts_are_ordered_so_that_an_early_end_covers_every_task() -> None:

@@ -46,7 +46,7 @@ def test_a_task_of_the_live_web_without_its_network_is_told_before_anything_star
     file = tmp_path / "rows.jsonl"
     file.write_text(json.dumps(row))
     words = ("--noop", "--tasks", str(file), "--output", str(tmp_path / "out"), "--dry-run")
-    warning = "warning: 1 of 1 tasks ask for more network than they get, which is none: --set sandbox.network=task"
+    warning = "warning: 1 of 1 task asks for more network than it gets, which is none: --set sandbox.network=task"
     done = call_command(capfd, "launch.evaluation.evaluate", *words)
     assert (done.returncode, done.stderr.startswith(warning)) == (0, True), done.stderr
     assert call_command(capfd, "launch.evaluation.evaluate", *words, "--set", "sandbox.network=task").stderr == ""

@@ -21,7 +21,7 @@ from sandbox.docker.files.loop_disk import find_upper_layer
 from sandbox.docker.retry import DockerEngineError, call_with_retries
 
 SAID: dict[str, Any] = {
-    "/info": {"LiveRestoreEnabled": True, "Driver": "btrfs"},
+    "/info": {"LiveRestoreEnabled": True, "Driver": "btrfs", "NCPU": 2},
     "/containers/c/json": {"GraphDriver": {"Data": {"UpperDir": "/upper"}}},
 }
 
@@ -78,6 +78,7 @@ async def engine(daemon: FakeDockerDaemon, tmp_path: Path) -> AsyncGenerator[Doc
 Question = Callable[[DockerEngine], Any]
 QUESTIONS: dict[str, tuple[Question, object]] = {
     "live restore": (lambda engine: engine.has_live_restore(), True),
+    "CPUs": (lambda engine: engine.cpus(), 2),
     "cause": (lambda engine: engine.ending_cause("c", 0.0), None),
     "layer": (lambda engine: find_upper_layer(engine, "c"), Path("/upper")),
 }

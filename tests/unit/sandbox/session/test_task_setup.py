@@ -19,13 +19,14 @@ class FakeNewSandbox:
     def __init__(self, *codes: int) -> None:
         self._codes = [*codes]
         self.done: list[str] = []
+        self.output = "said"
 
     async def write_files(self, contents: Mapping[str, bytes], *, mode: int = 0o644) -> None:
         self.done += [f"{mode:o} {path}" for path in contents]
 
     async def run(self, command: str, timeout_s: float) -> CommandResult:
         self.done.append(f"{command} {timeout_s:g}")
-        return CommandResult("said", 0, self._codes.pop(0), False, 1.0, False)
+        return CommandResult(self.output, 0, self._codes.pop(0), False, 1.0, False)
 
     async def start_image(self, task: Task) -> None:
         self.done.append("start the image")
@@ -63,8 +64,15 @@ async def test_failures_in_the_start_period_do_not_count(slept: list[float]) -> 
 
 
 async def test_a_container_that_stays_unhealthy_is_the_task_s_fault() -> None:
-    with pytest.raises(TaskFault, match="health check fails: 'said'"):
+    with pytest.raises(TaskFault, match="health check fails: exit code 1, 'said'"):
         await set_up_task(FakeNewSandbox(1, 1, 0), _checked(Task("a", "")), 7)
+
+
+async def test_a_health_check_that_says_nothing_is_told_by_its_exit() -> None:
+    sandbox = FakeNewSandbox(7, 7)
+    sandbox.output = ""
+    with pytest.raises(TaskFault, match="health check fails: exit code 7, no output"):
+        await set_up_task(sandbox, _checked(Task("a", "")), 7)
 
 
 def _checked(task: Task, start_period_s: float = 0.0) -> Task:

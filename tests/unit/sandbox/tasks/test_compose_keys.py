@@ -325,6 +325,12 @@ def test_services_that_are_to_be_out_of_reach_of_each_other_are_named(
     assert problem.what.endswith("services main and db have no network in common")
 
 
+@pytest.mark.parametrize("context", ["https://example.org/a/b.git#main:dir", "git@example.org:a/b.git"])
+def test_a_build_context_that_an_engine_would_fetch_is_named(tmp_path: Path, context: str) -> None:
+    (problem,) = load(tmp_path, f"  db: {{build: {{context: '{context}'}}}}\n").problems
+    assert f"'{context}' is not the task's own" in f"{problem}"
+
+
 def test_services_of_several_networks_with_one_in_common_are_usable(tmp_path: Path) -> None:
     compose = (
         "  main: {networks: [front, back]}\n  db: {image: 'db:1', networks: {back: {aliases: [store]}}}\n"

@@ -304,6 +304,10 @@ def test_every_key_of_the_specification_has_a_sample() -> None:
 def load(folder: Path, main: str, db: str, of_file: str = "") -> LoadedTask:
     image = "" if "build:" in db or "image:" in db else "image: 'db:1', "
     web = "web: {image: 'web:1', volumes: ['kept:/kept']}"
+    if "volumes: {" in of_file:
+        of_file = of_file.replace("volumes: {", "volumes: {kept: , ")
+    else:
+        of_file += "\nvolumes: {kept: , a: }"
     files = FILES | {
         "environment/docker-compose.yaml": (
             f"services:\n  main: {{{main.rstrip()}}}\n  db: {{{image}{db}}}\n  {web}\n{of_file}\n"

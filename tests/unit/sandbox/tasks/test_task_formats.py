@@ -356,6 +356,7 @@ def test_volumes_of_several_services_are_shared_and_a_folder_that_nobody_writes_
         ("cache:/var/cache/x", "cache:/var/cache/x:nocopy", "nocopy"),
         ("cache:/var", "/cache:/var", "volumes: '/cache' is not the task's own"),
         ("data: {}", "data: {driver: nfs}", "volumes.data"),
+        ("data: {}", "other: {}", r"volumes: data \(Compose refuses it: name it below volumes, or write ./data for"),
     ],
 )
 def test_volumes_that_cannot_be_followed_are_named(tmp_path: Path, old: str, new: str, what: str):
@@ -566,6 +567,15 @@ def test_a_compressed_file_is_named_with_what_unpacks_it(
     (tmp_path / "rows.jsonl.packed").write_bytes(pack(b'{"prompt": "a"}\n'))
     with pytest.raises(TaskError, match=rf"is compressed \(unpack it first: {program} /"):
         load_tasks(tmp_path / "rows.jsonl.packed")
+
+
+@pytest.mark.parametrize("name", ["rows.csv", "rows.TSV"])
+def test_a_table_of_text_is_named_with_what_is_read(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("question,answer\n1+1?,2\n")
+    with pytest.raises(
+        TaskError, match=r"is a table of text \(convert it: rows are JSON lines, a JSON array or Parquet"
+    ):
+        load_tasks(tmp_path / name)
 
 
 def test_a_prompt_that_requests_a_box_is_kept_unchanged(tmp_path: Path):

@@ -53,6 +53,8 @@ def test_a_data_set_is_generated_validated_converted_and_listed(tmp_path: Path, 
     assert tasks_output(capfd, 0, "list", source)["checksum"] == tasks_output(capfd, 0, "list", other)["checksum"]
     chosen = tasks_output(capfd, 0, "list", source, "--only", "sort-*", "--only", "!*-train-*")
     assert [row["task"] for row in chosen["tasks"]] == ["sort-held_out-00000000"]
+    assert COMMAND.call(["report", source, "--only", "sort-held_out-*"]) == 0
+    assert "\n1 task can be used, 1 of them" in f"\n{capfd.readouterr().out}"
 
 
 def test_the_option_that_a_refused_host_names_allows_it(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
@@ -469,3 +471,26 @@ def test_what_a_task_says_of_proxies_in_vain_is_said(task: dict[str, Any], said:
     found = [each for each in find_task_warnings(named) if "proxy" in each.lower()]
     assert len(found) == bool(said)
     assert all(said in each for each in found)
+
+
+@pytest.mark.parametrize(
+    ("script", "shown"),
+    [
+        ("[ -f /logs/verifier/reward.txt ] || echo 0 > /logs/verifier/reward.txt", "-f /logs/verifier/reward.txt"),
+        ('if test ! -e "$LOGS/reward.json"; then echo 0 > $LOGS/reward.txt; fi', '-e "$LOGS/reward.json'),
+        ("set -C\necho 1 > /logs/verifier/reward.txt", "set -C"),
+        ("mv -n /tmp/reward.txt /logs/verifier/", "mv -n"),
+        ("[ -s /logs/verifier/reward.txt ] || echo 0 > /logs/verifier/reward.txt", ""),
+        ("# [ -f reward.txt ]\nmv /tmp/reward.txt /logs/verifier/; [ -f /app/out.txt ]", ""),
+    ],
+)
+def test_scripts_that_go_by_whether_there_is_a_report_are_named(script: str, shown: str) -> None:
+    task = Task("a", "b", run_tests=f"#!/bin/bash\n{script}\n", reports=("/logs/verifier/reward.txt",))
+    said = [each for each in find_task_warnings(task) if "report files exist, empty" in each]
+    assert [shown in each for each in said] == [True] * bool(shown)
+    assert not any("report files exist" in each for each in find_task_warnings(replace(task, reports=())))
+
+
+def test_tests_that_read_what_harbor_records_of_them_are_named() -> None:
+    task = Task("a", "b", run_tests="grep -q passed /logs/verifier/test-stdout.txt\n")
+    assert any("test-stdout.txt, Harbor's record" in each for each in find_task_warnings(task))
