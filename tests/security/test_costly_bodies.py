@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import cast
 from unittest.mock import AsyncMock, Mock
 
@@ -38,10 +39,6 @@ SOON_S = 60.0
 COMPRESSED = gzip.compress(bytes(64 << 20))
 
 
-class FakeRelaySandbox:
-    engine = container = None
-
-
 @dataclass(frozen=True)
 class HarnessServer:
     """A server of harnesses: its base URL, and the key of an open session."""
@@ -63,7 +60,9 @@ async def api_relay(monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[HarnessSe
     settings = RelaySettings(url="http://127.0.0.1:1", model="", key="", temperature=1.0, max_replies=9, deadline_s=9.0)
     async with ApiRelay(settings) as relay:
         with relay.open_session("attempt", 0, Mock()) as session:
-            async with relay.listen_in_sandbox(cast("SandboxSession", FakeRelaySandbox()), 1, session) as key:
+            async with relay.listen_in_sandbox(
+                cast("SandboxSession", SimpleNamespace(engine=None, container=None)), 1, session
+            ) as key:
                 yield HarnessServer(f"http://127.0.0.1:{listening.getsockname()[1]}/v1", key)
 
 

@@ -1,6 +1,6 @@
 """The sections of a service in a compose file, such as ``build`` and ``healthcheck``, as schemas.
 
-Every key of the Compose specification is declared: what is :data:`~compose_values.Ignored` has no effect, and what is
+Every key of the Compose specification is declared: what is ``Ignored`` has no effect, and what is
 refused says why.
 """
 
