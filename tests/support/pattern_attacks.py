@@ -42,7 +42,7 @@ class UsedPattern:
 
 
 @dataclass(frozen=True, slots=True)
-class Attack:
+class PatternAttack:
     """A text whose middle is repeated."""
 
     before: str
@@ -123,14 +123,16 @@ def _evaluate(call: ast.Call, flags_at: int, names: dict[str, Any]) -> list[Any]
     return [eval(ast.unparse(each), dict(names)) for each in (call.args[0], *flags)]  # noqa: S307  the product's own text
 
 
-def find_attacks(pattern: re.Pattern[Any]) -> list[Attack]:
+def find_attacks(pattern: re.Pattern[Any]) -> list[PatternAttack]:
     """Return texts that repeat what parts of the pattern match, which then do not go on as it asks."""
     source: Any = pattern.pattern
     parsed = _parser.parse(source, pattern.flags & ~re.DEBUG)
     sampler = _Sampler(parsed, pattern.flags)
     ends = ("\x00", "\n\x00!", "", f"{sampler.alphabet[:40]}\x00")
     attacks = (
-        Attack(before, repeated, after) for before, repeated in dict.fromkeys(_parts(sampler, parsed)) for after in ends
+        PatternAttack(before, repeated, after)
+        for before, repeated in dict.fromkeys(_parts(sampler, parsed))
+        for after in ends
     )
     return list(islice(attacks, _MOST_ATTACKS))
 

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.growth import MOST_TIMES_THE_WORK, TIMES_LONGER, measure_growth
-from tests.support.pattern_attacks import ROOMS, Attack, UsedPattern, find_attacks, find_patterns
+from tests.support.pattern_attacks import ROOMS, PatternAttack, UsedPattern, find_attacks, find_patterns
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 SIZES = (16, 24, 32, 48, 96, 384, 1536, 6144)
@@ -32,7 +34,7 @@ FOUND_BY_ATTACKS = {
 """Patterns that take time by the square of a text, its cube or, the last one, exponentially."""
 
 
-def grows(used: UsedPattern, attack: Attack) -> bool:
+def grows(used: UsedPattern, attack: PatternAttack) -> bool:
     """Return whether eight times as much text takes much more than eight times as long: far more, or twice in a row,
     as a bounded repetition takes more below its bound only."""
     for size in SIZES:
@@ -47,7 +49,7 @@ def grows(used: UsedPattern, attack: Attack) -> bool:
     return False
 
 
-def find_growing(used: UsedPattern) -> Attack | None:
+def find_growing(used: UsedPattern) -> PatternAttack | None:
     return next((each for each in find_attacks(used.pattern) if grows(used, each)), None)
 
 
