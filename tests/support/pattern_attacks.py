@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from re import _compiler, _parser  # pyright: ignore[reportAttributeAccessIssue]  private
+from re import _compiler, _parser
 from typing import Any
 
 ROOMS = ("protocol", "actors", "sandbox", "launch", "learner")
@@ -67,7 +67,7 @@ def find_patterns(root: Path) -> tuple[list[UsedPattern], list[str]]:
         relative = path.relative_to(root)
         names = vars(importlib.import_module(".".join(relative.with_suffix("").parts).removesuffix(".__init__")))
         for call, assigned in calls:
-            function = call.func.attr  # pyright: ignore[reportAttributeAccessIssue]  by _calls_of_re
+            function = call.func.attr
             place = f"{relative}: {ast.unparse(call.args[0])}"
             try:
                 pattern = re.compile(*_evaluate(call, _FLAGS_AT[function], names))
