@@ -83,16 +83,20 @@ class JsonHttpClient:
     async def post_with_retries(
         self, path: str, body: dict[str, Any], deadline_s: float | None = None
     ) -> dict[str, Any]:
-        """Send a request that may be repeated, until the server answers or ``unreachable_s`` have passed.
+        """Send a request that may be repeated, until the server answers or has been lost for ``unreachable_s``.
 
         Raises HttpStatusError and aiohttp's errors.
         """
-        give_up = time.monotonic() + self.unreachable_s
+        give_up = 0.0
         while True:
+            began = time.monotonic()
             try:
                 return await self.post(path, body, deadline_s)
-            except TRANSPORT_ERRORS:
-                if time.monotonic() > give_up:
+            except TRANSPORT_ERRORS as error:
+                now = time.monotonic()
+                lost = began if isinstance(error, TimeoutError) else now
+                give_up = give_up or lost + self.unreachable_s
+                if now > give_up:
                     raise
             await asyncio.sleep(RETRY_PAUSE_S)
 
