@@ -59,8 +59,9 @@ async def test_lies_in_the_tests_process_are_shown_and_what_cannot_be_prevented_
     results = await tried(pool, task, *(each.name for each in WITHIN_ATTACKS if "imported" in each.name))
     allowed = {"an imported module that equals everything", "an imported module that reads what its caller expects"}
     assert earnings(results) == dict.fromkeys(allowed, 1.0)
+    plain = {f"an imported module that {each}" for each in ("lets pytest end well", "lets tests skip themselves")}
     silent = {"an imported module that leaves with a summary"}
-    assert {each.attack for each in results if not each.falsified} == {NOTHING.name} | silent | allowed
+    assert {each.attack for each in results if not each.falsified} == {NOTHING.name} | plain | silent | allowed
     assert next(each for each in results if each.attack == NOTHING.name).isolation == "shared"
 
 

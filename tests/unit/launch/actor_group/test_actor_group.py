@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -49,6 +50,7 @@ from launch.actor_group.worker_group import WorkerGroup
 from launch.config import load_recipe
 from launch.data.demo.model import build_demo_model
 from launch.doctor.finding import CheckName, Finding, failed, warning
+from launch.hosts import remote_hosts
 from launch.hosts.cluster_context import LOCAL_CLUSTER, ClusterContext
 from launch.hosts.cluster_nodes import ClusterNode, NodeRole, RayNode
 from launch.hosts.membership import NodeMembership
@@ -414,7 +416,7 @@ async def test_an_evaluation_fails_if_its_node_is_lost_while_its_engine_starts(
                     raise AssertionError
 
 
-async def test_broadcasts_do_not_wait_for_a_lost_machine(tmp_path: Path) -> None:
+async def test_broadcasts_do_not_wait_for_a_lost_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without this, each later version waits for that machine and arrives late by the fallback transport."""
 
     class FakeWeightSource:
@@ -430,6 +432,7 @@ async def test_broadcasts_do_not_wait_for_a_lost_machine(tmp_path: Path) -> None
         return LocalRemote(source if cls is WeightSource else SimpleNamespace(fetch_model=lambda _: "/model"), name)
 
     source = FakeWeightSource()
+    monkeypatch.setattr(remote_hosts, "_make_scratch_folder", AsyncMock())
     with make_parts(tmp_path) as parts:
         hosts = RemoteHosts(
             parts.config, parts.directory, parts.events, model=tmp_path, spawn_on=on, token="", settled_s=60.0

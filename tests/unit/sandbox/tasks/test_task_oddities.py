@@ -329,7 +329,7 @@ def test_a_named_pipe_is_refused_without_reading_it(tmp_path: Path):
 
 def test_a_folders_name_may_have_any_characters(tmp_path: Path):
     folder(tmp_path / "tasks" / "1. a task", TB)
-    assert [task.id for task in load_tasks(tmp_path / "tasks").tasks] == ["1.-a-task"]
+    assert [task.id for task in load_tasks(tmp_path / "tasks").tasks] == ["1.-a-task-2db7fcbf"]
 
 
 def test_a_folder_without_tasks_is_an_error(tmp_path: Path):
