@@ -57,6 +57,24 @@ def test_another_machine_receives_the_files_of_a_run_returns_its_output_and_keep
     eventually("the end of its files there", lambda: not second.remaining_run_folders(), 120)
 
 
+def test_no_actor_writes_where_another_account_of_a_machine_waits_for_it(two: list[Machine], tmp_path: Path) -> None:
+    """The folder's name can be guessed, and a log is opened before its actor begins."""
+    head, second = two
+    cluster = head.start_head()
+    second.join(cluster)
+    waits = "mkdir -m 755 /tmp/longshore && mkdir -m 777 /tmp/longshore/run-1 && chown 65534 /tmp/longshore/run-1"
+    subprocess.run([*second.prefix(), "sh", "-c", waits], check=True)
+    script = Path(__file__).with_name("hosts_process.py")
+    command = [*head.prefix(), sys.executable, str(script), cluster, str(tmp_path / "run"), head.address]
+    done = subprocess.run(
+        command, cwd=ROOT, env={**head.env, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode != 0
+    assert "/tmp/longshore/run-1 is not a folder that only this account can enter" in done.stderr
+    found = subprocess.run([*second.prefix(), "find", "/tmp/longshore"], check=True, capture_output=True, text=True)
+    assert found.stdout.split() == ["/tmp/longshore", "/tmp/longshore/run-1"]
+
+
 def test_a_machine_keeps_no_process_and_no_file_of_a_run_after_its_ray_is_killed(
     two: list[Machine], tmp_path: Path
 ) -> None:
