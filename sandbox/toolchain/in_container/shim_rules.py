@@ -80,7 +80,7 @@ _PIP_FLAGS = frozenset((
 _VALUED = {"-p": "python", "--python": "python", "-w": "with", "--with": "with", "--from": "with", "--prompt": "name"}
 _PYTHONS = frozenset((PYTHON, PYTHON.split(".", maxsplit=1)[0], f"python{PYTHON}", "python3", "python"))
 _VERSION = re.compile(r"(?:python|cpython@)?3\.(\d+)(?:\.\d+)?")
-_REQUIREMENT = re.compile(r"([A-Za-z0-9][\w.-]*)\s*(?P<extras>\[[^\]]*\])?\s*(?P<at>@?)(?P<versions>.*)")
+_REQUIREMENT = re.compile(r"([A-Za-z0-9][\w.-]*)\s*(?P<extras>\[[^\]]*\])?\s*(?P<at>@?)(?P<versions>(?s:.*))")
 _TARGET = {
     "curl": re.compile(r"(?:-[a-zA-Z]*o|--output=?)(.*)"),
     "wget": re.compile(r"(?:-[a-zA-Z]*O|--output-document=?)(.*)"),
