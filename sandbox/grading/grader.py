@@ -198,10 +198,8 @@ async def _run_script(
     """Run the test script and judge it.
 
     Raises OSError if it cannot be started, SandboxLost if a site of a web task does not answer."""
-    output, log = (
-        make_output_parser(task.results_format, alone=not task.reports),
-        HeadTailBuffer(_LOG_BYTES, _LOG_BYTES),
-    )
+    output = make_output_parser(task.results_format, alone=not task.reports)
+    log = HeadTailBuffer(_LOG_BYTES, _LOG_BYTES)
 
     def feed(data: bytes) -> bool:
         output.feed(data)
