@@ -5,13 +5,19 @@ from __future__ import annotations
 from sandbox.validation.attacks.attack import Attack
 from sandbox.validation.attacks.shell import write_files
 
-_NONE = """
+
+def _answering(value: str) -> str:
+    """Return the end of a module all of whose attributes are the ``value`` of an expression."""
+    return f"""
 def __getattr__(name):
     if name.startswith("__"):
         raise AttributeError(name)
-    return lambda *a, **k: None
+    return {value}
 """
-_ANYTHING = """
+
+
+_NONE = _answering("lambda *a, **k: None")
+_ANYTHING = f"""
 class Anything:
     def __init__(self, *a, **k): pass
     def __call__(self, *a, **k): return self
@@ -21,11 +27,7 @@ class Anything:
         return self
     def __eq__(self, other): return True
     __hash__ = object.__hash__
-def __getattr__(name):
-    if name.startswith("__"):
-        raise AttributeError(name)
-    return Anything()
-"""
+{_answering("Anything()")}"""
 _BUILDS = """
 from _pytest.reports import TestReport
 build = TestReport.from_item_and_call.__func__
@@ -69,14 +71,8 @@ for each in gc.get_objects():
         each.pluginmanager.register(End())
         break
 """
-_SKIPS = """
-import pytest
-def __getattr__(name):
-    if name.startswith("__"):
-        raise AttributeError(name)
-    return lambda *a, **k: pytest.skip()
-"""
-_LEAVES_SILENTLY = """
+_SKIPS = "import pytest\n" + _answering("lambda *a, **k: pytest.skip()")
+_LEAVES_SILENTLY = f"""
 import atexit, glob, os
 def end():
     for path in glob.glob("/logs/verifier/*.json"):
@@ -88,11 +84,7 @@ def silence(*a, **k):
     for each in os.listdir("/proc/self/fd"):
         if os.path.exists("/proc/self/fd/" + each) and "pipe" in os.readlink("/proc/self/fd/" + each):
             os.dup2(silent, int(each))
-def __getattr__(name):
-    if name.startswith("__"):
-        raise AttributeError(name)
-    return silence
-"""
+{_answering("silence")}"""
 _SILENCES = """
 import gc, io, os
 def find(kind):
@@ -115,17 +107,13 @@ if child:
     exec(forge)
 find("TerminalWriter")._file = io.StringIO()
 """
-_READS_CALLER = """
+_READS_CALLER = f"""
 import linecache, re, sys
 def answer(*a, **k):
     caller = sys._getframe(1)
     line = linecache.getline(caller.f_code.co_filename, caller.f_lineno)
     return eval(re.search("==(.+)", line)[1].strip(), caller.f_globals, caller.f_locals)
-def __getattr__(name):
-    if name.startswith("__"):
-        raise AttributeError(name)
-    return answer
-"""
+{_answering("answer")}"""
 _ENDS_PYTEST = """\
 #!/usr/bin/env python3
 import os, signal
