@@ -16,6 +16,19 @@ def __getattr__(name):
 """
 
 
+def _registering(hook: str) -> str:
+    """Return a module that registers a plugin with one ``hook``, the text of its method."""
+    return f"""
+import gc, pytest
+class Plugin:
+{hook}
+for each in gc.get_objects():
+    if isinstance(each, pytest.Config):
+        each.pluginmanager.register(Plugin())
+        break
+"""
+
+
 _NONE = _answering("lambda *a, **k: None")
 _ANYTHING = f"""
 class Anything:
@@ -47,30 +60,18 @@ def quiet(self):
         pass
 pytest.Function.runtest = quiet
 """
-_HEARS_LATE = """
-import gc, pytest
-class Late:
+_HEARS_LATE = _registering("""
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report):
         report.outcome, report.longrepr = "passed", None
-for each in gc.get_objects():
-    if isinstance(each, pytest.Config):
-        each.pluginmanager.register(Late())
-        break
-"""
-_ENDS_WELL = """
-import gc, pytest
-class End:
+""")
+_ENDS_WELL = _registering("""
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session):
         stats = session.config.pluginmanager.get_plugin("terminalreporter").stats
         stats.setdefault("passed", []).extend(stats.pop("failed", []))
         session.testsfailed = session.exitstatus = 0
-for each in gc.get_objects():
-    if isinstance(each, pytest.Config):
-        each.pluginmanager.register(End())
-        break
-"""
+""")
 _SKIPS = "import pytest\n" + _answering("lambda *a, **k: pytest.skip()")
 _LEAVES_SILENTLY = f"""
 import atexit, glob, os
