@@ -5,7 +5,8 @@ from __future__ import annotations
 CSI = r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"
 """Colours, cursor movement, modes."""
 PASSED_BY_TMUX = r"tmux;(?:[^\x1b]++|\x1b\x1b){0,64}+"
-"""What tmux passes on, without its end: few escape characters, as each of them may be the start of another."""
+"""This matches what tmux passes on, without its end. It has few escape characters, because each of them may be the
+start of another such text."""
 _PASSED_ON = rf"\x1bP(?:{PASSED_BY_TMUX}|\x1b[^\x1b\\][^\x1b]*+)\x1b\\"
 """What tmux (each ESC doubled) and screen pass on to the terminal that they run in."""
 STRING_START = r"(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])"

@@ -11,8 +11,9 @@ open devices and packets to the agent; SETPCAP, which no task needs; and NET_BIN
 does. SYS_PTRACE is never granted: it would open PID 1's memory to the agent."""
 
 SERVICE_CAPABILITIES = (*BASE_CAPABILITIES, "SETPCAP", "NET_BIND_SERVICE", "IPC_LOCK")
-"""What root may have in a service beside the agent's container, whose task names its capabilities. SETPCAP gives no
-others where no program gains privileges, and memory that IPC_LOCK locks counts towards the service's limit."""
+"""These are the capabilities that root may have in a service beside the agent's container, if its task names them.
+SETPCAP gives no others where no program gains privileges, and memory that IPC_LOCK locks counts towards the service's
+limit."""
 
 PID_1_CAPABILITIES = ("SYS_ADMIN", "SETPCAP", "LEASE")
 """The capabilities that PID 1 needs in addition to run tests beside the agent's processes (``sandbox/init/mounts.c``),
