@@ -25,7 +25,7 @@ _CONDITIONS = {
 
 @dataclass(slots=True)
 class ServiceRelations:
-    """What one service is to the others."""
+    """The relations of one service say by which names others reach it, and which it waits for."""
 
     aliases: dict[str, None] = field(default_factory=dict[str, None])
     """Names by which it is reached beside its own, in their order."""

@@ -100,7 +100,7 @@ class ComposeRestartPolicy(ComposeSection):
 
 
 class ComposeDeploy(ComposeSection):
-    """What Docker Compose follows of it; the rest is for a cluster of Docker's."""
+    """This has the keys of ``deploy`` that Docker Compose follows; the others are for a cluster of Docker's."""
 
     resources: ComposeResources = ComposeResources()
     replicas: One = 1
@@ -224,7 +224,7 @@ _ADDRESS = "the addresses of a private network are longshore's: services reach e
 
 
 class ComposeServiceNetwork(ComposeSection):
-    """What a service says of a network that it is on."""
+    """A service has one of these for each network that it is on."""
 
     aliases: list[HostName] = Field(default_factory=list[str])
     gw_priority: Ignored = None
