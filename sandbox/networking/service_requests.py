@@ -1,4 +1,4 @@
-"""What a task's service is created with: the body of the engine's call, and the command that it starts."""
+"""Builds the request by which the engine creates a task's service, and the command that the service starts."""
 
 from __future__ import annotations
 

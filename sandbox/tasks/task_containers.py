@@ -61,7 +61,7 @@ RESTART = re.compile(r"(always|on-failure(:[1-9][0-9]{0,8})?)?")
 
 
 class ServiceCondition(StrEnum):
-    """What must hold of a service before one that depends on it starts."""
+    """A service that depends on another starts once this condition holds of the other."""
 
     STARTED = "started"
     HEALTHY = "healthy"
@@ -105,7 +105,7 @@ class TaskService:
     aliases: tuple[str, ...] = ()
     """Other names under which it is reached."""
     depends_on: dict[str, ServiceCondition] = field(default_factory=dict[str, ServiceCondition])
-    """What must hold of other services, by their names, before it starts."""
+    """It starts once these conditions hold of other services, by their names."""
     ends: bool = False
     """It must end with exit code 0 before the agent starts; if false, it must still run then."""
     pids: int = SERVICE_PIDS
