@@ -180,7 +180,7 @@ async def test_a_push_waits_for_a_free_adapter_slot_and_a_cancelled_request_free
         for number in range(MAX_ADAPTERS):
             await engine.load_weights(talkers.publish(), 300)
             tasks.append(await running(engine, group, f"task {number}"))
-        with pytest.raises(WeightLoadError, match=r"within 0\.1 s"):
+        with pytest.raises(WeightLoadError, match=r"within 0\.1 s|no answer in time"):  # whichever is first
             await engine.load_weights(talkers.publish(), 0.1)
         assert len(await loaded(engine)) == MAX_ADAPTERS
         newest = talkers.publish()
