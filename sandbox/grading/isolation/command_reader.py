@@ -14,7 +14,7 @@ from sandbox.grading.isolation.builtin_rules import (
     has_no_side_effect,
     is_expanded,
 )
-from sandbox.grading.isolation.pytest_call import TESTS_PATH, runs_only_tests
+from sandbox.grading.isolation.pytest_call import TESTS_PATH, raises_warnings, runs_only_tests
 from sandbox.grading.isolation.read_only_tools import is_read_only
 from sandbox.grading.isolation.rewardkit_call import runs_only_criteria
 from sandbox.grading.isolation.unprivileged_programs import START_STOP_DAEMON, starts_program
@@ -199,8 +199,10 @@ class CommandReader:
             case ShimVenv(path):
                 return not is_expanded(path)
             case ShimRun(["pytest", *rest]) | ShimTests("pytest", rest) as found:
-                self.starts_plain_pytest |= isinstance(found, ShimTests)
-                return bool(rest) and runs_only_tests(words[-len(rest) :], self._tests)
+                is_plain = isinstance(found, ShimTests)
+                self.starts_plain_pytest |= is_plain
+                given = words[-len(rest) :] if rest else ()
+                return runs_only_tests(given, self._tests) and not (is_plain and raises_warnings(given))
             case ShimRun(["rewardkit", *rest]):
                 return bool(rest) and runs_only_criteria(words[-len(rest) :], self._tests)
             case ShimTests("rewardkit", rest):

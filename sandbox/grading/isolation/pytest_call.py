@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
+from itertools import pairwise
 from pathlib import PurePosixPath
 
 from sandbox.grading.isolation.write_targets import is_safe_target
@@ -19,8 +20,9 @@ _FLAG = re.compile(
     r"-[vqsxl]*(?:r[A-Za-z]+)?|-pno:[\w.]+|--(?:verbose|quiet|exitfirst|showlocals|no-header|no-summary|"
     r"disable-(?:pytest-)?warnings|strict(?:-markers|-config)?|full-trace|runxfail|cache-clear)"
 )
+_WARNINGS = ("-W", "--pythonwarnings")
 _VALUED = frozenset((
-    "-k", "-m", "-r", "-W", "--pythonwarnings", "--tb", "--maxfail", "--color", "--durations", "--durations-min",
+    "-k", "-m", "-r", *_WARNINGS, "--tb", "--maxfail", "--color", "--durations", "--durations-min",
     "--capture", "--show-capture", "--verbosity",
 ))  # fmt: skip
 _REPORTS = frozenset(("--ctrf", "--junitxml", "--junit-xml"))
@@ -55,6 +57,12 @@ def runs_only_tests(words: Sequence[str], tests: Collection[str]) -> bool:
         elif not _FLAG.fullmatch(word):
             return False
     return named
+
+
+def raises_warnings(words: Sequence[str]) -> bool:
+    """Return whether such a call makes errors of warnings, which are others in each version of Python."""
+    pairs = [*pairwise(words), *(tuple(word.split("=", 1)) for word in words if "=" in word)]
+    return any(option in _WARNINGS and unquote(value).startswith("e") for option, value in pairs)
 
 
 def _is_there(path: str, tests: Collection[str]) -> bool:

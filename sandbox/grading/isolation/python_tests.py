@@ -80,7 +80,7 @@ def _passed_on_by(path: str, data: bytes) -> tuple[tuple[str, str], ...]:
     module = file.parent.name if file.stem == "__init__" else file.stem
     if tree is None:
         return ()
-    pairs = [*find_aliases(tree), *((name, name) for name in _imports(tree))]
+    pairs = [*find_aliases(tree), *((name, name) for name in imported_modules(tree))]
     return tuple((f"{module}.{name}", full) for name, full in pairs)
 
 
@@ -102,7 +102,7 @@ def _exposures(path: str, tree: ast.Module, own: frozenset[str], passed_on: Mapp
     known = _OWN_MODULES | sys.stdlib_module_names | own
     aliases = {**dict(_starred(tree, passed_on)), **dict(find_aliases(tree))}
     timed = _functions(tree) | _parameters(tree) | aliases.keys()
-    reader = _Reader(aliases, passed_on, known, _imports(tree) - own, timed, _nodes_of_main(tree))
+    reader = _Reader(aliases, passed_on, known, imported_modules(tree) - own, timed, _nodes_of_main(tree))
     calls = {id(node.func): node for node in ast.walk(tree) if isinstance(node, ast.Call)}
     for node in ast.walk(tree):
         match node:
@@ -173,10 +173,10 @@ class _Reader(NamedTuple):
         if name in TIMERS:
             return not (call and self._times_function(call))
         if name in IMPORTERS:
-            named = _first_text(call)
+            named = first_text(call)
             return named is None or self._is_other(named)
         if name in REPLACERS or method in REPLACER_METHODS:
-            named = _first_text(call)
+            named = first_text(call)
             return named is not None and "." in named and self._is_other(named)
         needed = LOADER_METHODS.get(method)
         return needed is not None and (not needed or needed in self.imported) and id(node) not in self.main
@@ -196,7 +196,7 @@ class _Reader(NamedTuple):
         return timed and all(each.arg != "setup" for each in call.keywords)
 
 
-def _first_text(call: ast.Call | None) -> str | None:
+def first_text(call: ast.Call | None) -> str | None:
     """Return the text with which the first argument begins, if it is written there."""
     values = [*call.args, *(each.value for each in call.keywords)] if call else []
     while values:
@@ -221,7 +221,7 @@ def _starred(tree: ast.Module, passed_on: Mapping[str, str]) -> Iterator[tuple[s
                 pass
 
 
-def _imports(tree: ast.Module) -> set[str]:
+def imported_modules(tree: ast.Module) -> set[str]:
     """Return the modules that a file imports, without what is in them."""
     found: set[str] = set()
     for node in ast.walk(tree):

@@ -320,6 +320,19 @@ def test_the_images_pytest_runs_tests_that_need_it(line: str):
 
 
 @pytest.mark.parametrize(
+    ("options", "used"),
+    [
+        ("-W error", Isolation.IMAGE),
+        ("--pythonwarnings='error::DeprecationWarning'", Isolation.IMAGE),
+        ("-W ignore::DeprecationWarning -k error", Isolation.TOOLCHAIN),
+    ],
+)
+def test_the_images_pytest_makes_errors_of_the_warnings_of_its_own_python(options: str, used: Isolation):
+    assert decide_isolation(f"#!/bin/bash\npytest /tests {options}\n", TESTS) is used
+    assert decide_isolation(f"#!/bin/bash\nuvx pytest /tests {options}\n", TESTS) is Isolation.TOOLCHAIN
+
+
+@pytest.mark.parametrize(
     "line", ["pytest /tests", "timeout 60 python3 -m pytest /tests", 'f() { "$@"; }\nf pytest /tests']
 )
 def test_a_script_that_starts_the_images_pytest_is_told_so(line: str):
