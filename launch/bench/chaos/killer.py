@@ -3,7 +3,8 @@ back.
 
 Orders are spread over the goal's trajectories.  A kill counts only if something was in flight, according to the
 workers' event files at that moment; otherwise it is ordered again.  Kills of different processes overlap; a process is
-killed again only after it has recovered.
+killed again only after it has recovered, a learner or driver after a step that is new: a run gives up on a learner that
+dies again and again on the same steps.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class Killer:
     say: Callable[[str], None]
     _killed: set[int] = field(default_factory=set[int])
     _steps_at: dict[KilledProcess, int] = field(default_factory=dict[KilledProcess, int])
-    """Number of steps at the last kill of a process that recovers slowly."""
+    """Highest step at the last kill of a process that recovers slowly."""
 
     async def run(self, plan: Sequence[PlannedKill]) -> None:
         """Return when every order has a counted kill and the goal's trajectories are acknowledged.  Raises InfraError
@@ -73,7 +74,7 @@ class Killer:
             where = f"at {kill.point}" if kill.point else "at random"
             self.say(
                 f"{counted} of {len(plan)} killed: {kill.process} {where}, pid {kill.pid}, with {busy} in flight; "
-                f"{self.observer.acknowledged} acknowledged, {self.observer.steps} steps"
+                f"{self.observer.acknowledged} acknowledged, step {self.observer.steps}"
             )
         await self._await_acknowledged(self.goal.trajectories)
         await self._await_recovery()
@@ -81,9 +82,10 @@ class Killer:
     async def _execute(self, order: PlannedKill) -> Kill:
         if (steps := self._steps_at.get(order.process)) is not None:
             await self._wait_until(
-                lambda: self.observer.steps > steps, f"a step after the last death of a {order.process}"
+                lambda: self.observer.steps > steps, f"a new step after the last death of a {order.process}"
             )
         if order.point is not None:
+            await self._wait_until(lambda: self.observer.in_flight.count > 0, "an episode in flight")
             return await self._kill_at(order.point, order.process)
         while True:
             pid = await self._await_busy_process(order.process)
@@ -145,9 +147,9 @@ class Killer:
             )
 
     async def _await_recovery(self) -> None:
-        """Wait until all processes are back and a step was taken after the last kill."""
+        """Wait until all processes are back and a new step was taken after the last kill."""
         steps = self.observer.steps
-        await self._wait_until(lambda: self.observer.steps > steps, "a step after the last death")
+        await self._wait_until(lambda: self.observer.steps > steps, "a new step after the last death")
 
     async def _wait_until(self, holds: Callable[[], bool], what: str) -> None:
         try:
@@ -160,5 +162,5 @@ class Killer:
         except TimeoutError:
             raise InfraError(
                 f"not within {_PATIENCE_S:g} s: {what} "
-                f"({self.observer.acknowledged} acknowledged, {self.observer.steps} steps)"
+                f"({self.observer.acknowledged} acknowledged, step {self.observer.steps})"
             ) from None

@@ -88,7 +88,7 @@ class RunObserver:
     acknowledged: int = 0
     """Number of trajectories that workers know to be durable."""
     steps: int = 0
-    """Number of steps, including repeated ones."""
+    """Highest step that was taken; a learner that was killed repeats the steps since its checkpoint."""
     training: bool = False
     events: list[Event] = field(default_factory=list[Event])
     """Events that are needed to count what is in flight."""
@@ -109,7 +109,7 @@ class RunObserver:
             case "trajectory.acknowledged":
                 self.acknowledged += 1
             case "learner.step":
-                self.steps += 1
+                self.steps = max(self.steps, int(str(event["step"])))
             case "run.phase":
                 self.training = event["phase"] == "training"
             case "run.started":
