@@ -13,7 +13,6 @@ from typing import Annotated
 from pydantic import Field
 from tyro.conf import Positional
 
-from launch.export.hugging_face import require_pyarrow
 from launch.export.selection import TrajectorySelection
 from launch.export.writer import ExportFormat, ExportOptions, export_trajectories
 from launch.trajectory_reader.trajectory_lookup import open_trajectory_source
@@ -49,8 +48,6 @@ class ExportArguments(CommandArguments):
 def run(given: ExportArguments, out: JsonOutput) -> None:
     """Export, and print how many trajectories there are."""
     kind = given.format
-    if kind is ExportFormat.HUGGINGFACE:
-        require_pyarrow()
     if len({*given.sources}) < len(given.sources):
         raise UserError("a source is named twice, and its trajectories would be there twice: name each once")
     choice = TrajectorySelection(given.only, given.min_reward, given.passed)

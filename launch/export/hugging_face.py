@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from pathlib import Path
@@ -17,7 +16,6 @@ from typing import TYPE_CHECKING
 import orjson
 
 from launch.export.selection import ExportItem
-from protocol.errors import UserError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,15 +38,6 @@ COLUMNS = (
     ("source", "where it was recorded"),
 )
 """Column → its description."""
-
-
-def require_pyarrow() -> None:
-    """Raise UserError unless pyarrow is installed."""
-    if importlib.util.find_spec("pyarrow") is None:
-        raise UserError(
-            "--format huggingface writes Parquet, and pyarrow is not there: make setup, or pip install pyarrow; "
-            "--format sharegpt needs nothing"
-        )
 
 
 def write_dataset(folder: Path, items: Iterable[ExportItem]) -> int:
