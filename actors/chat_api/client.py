@@ -12,6 +12,8 @@ from typing import Self
 import aiohttp
 import msgspec
 
+from sandbox.http.connections import FOREIGN_IDLE_S
+
 MAX_REPLY_BYTES = 16 << 20
 _SHOWN_CHARS = 300
 """Characters of a reply that an error shows."""
@@ -133,7 +135,7 @@ class ChatApiClient:
 
     async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0),
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=FOREIGN_IDLE_S),
             timeout=aiohttp.ClientTimeout(total=None),
             headers={"Authorization": f"Bearer {self._key}"} if self._key else {},
             trust_env=False,

@@ -18,6 +18,7 @@ from sandbox.egress_proxy.cached_file import CachedFile, FetchFailedError, Heade
 from sandbox.egress_proxy.file_cache import FileCache, cache_lifetime_s
 from sandbox.egress_proxy.own_addresses import is_own_address
 from sandbox.egress_proxy.rules import AllowList
+from sandbox.http.connections import FOREIGN_IDLE_S
 
 _CONNECT_S = 20.0
 _SILENCE_S = 60.0
@@ -153,7 +154,13 @@ class UpstreamClient:
 
     async def __aenter__(self) -> Self:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S, sock_read=_SILENCE_S)
-        connector = aiohttp.TCPConnector(resolver=self._pinned, use_dns_cache=False, limit=0, limit_per_host=32)
+        connector = aiohttp.TCPConnector(
+            resolver=self._pinned,
+            use_dns_cache=False,
+            limit=0,
+            limit_per_host=32,
+            keepalive_timeout=FOREIGN_IDLE_S,
+        )
         self._session = aiohttp.ClientSession(
             connector=connector, timeout=timeout, auto_decompress=False, cookie_jar=aiohttp.DummyCookieJar()
         )

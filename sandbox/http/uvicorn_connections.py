@@ -1,14 +1,15 @@
 """Connections of servers that uvicorn runs, within :mod:`.connections`' limits.
 
-uvicorn itself closes a connection that is silent after an answer.  It waits without end for the first request, for
-the rest of a half one and for a client that reads no answer, and at its own limit it refuses everybody.  It also parses
-all that has arrived at once, which takes half a second for 256 KiB in chunks of one byte: here the connections take
-turns.
+uvicorn itself closes a connection that is silent for 5 s after an answer, while its client may be about to use it: here
+the limits say when.  It waits without end for the first request, for the rest of a half one and for a client that reads
+no answer, and at its own limit it refuses everybody.  It also parses all that has arrived at once, which takes half a
+second for 256 KiB in chunks of one byte: here the connections take turns.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import Any
 
 import h11
@@ -36,6 +37,7 @@ def server_config(app: Any, connections: OpenConnections, **options: Any) -> uvi
         ws="none",
         log_level="warning",
         log_config=None,
+        timeout_keep_alive=math.ceil(connections.limits.head_s) + 1,
         **options,
     )
 

@@ -37,7 +37,7 @@ from protocol.errors import InfraError
 from protocol.trajectory import EpisodeStatus, Segment
 from sandbox.docker.network.container_sockets import listen_in_container
 from sandbox.http.aiohttp_connections import LimitedSite, application_runner, serving
-from sandbox.http.connections import OpenConnections
+from sandbox.http.connections import FOREIGN_IDLE_S, OpenConnections
 from sandbox.session.sandbox_session import SandboxSession
 
 _MOST_BYTES = 64 << 20
@@ -160,7 +160,9 @@ class ApiRelay:
 
     async def __aenter__(self) -> Self:
         await self._runner.setup()
-        self._upstream = aiohttp.ClientSession(trust_env=False)
+        self._upstream = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(keepalive_timeout=FOREIGN_IDLE_S), trust_env=False
+        )
         return self
 
     async def __aexit__(
