@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-_HOST = r"(?:localhost|127(?:\.\d{1,3}){3}|0\.0\.0\.0|\[::1\])(?![\w-]|\.\w)"
+_HOST = r"(?:localhost|127(?:\.\d{1,3}){3}|0\.0\.0\.0|\[::1\]|\$\(hostname\))(?![\w-]|\.\w)"
 _LOCAL = rf"(?:(?<![\w.-])(?:(?<=//)|(?<!/)){_HOST}|/\S{{1,200}}\.sock\b)"
 LOCAL_ADDRESS = re.compile(_LOCAL)
 """Matches a host name or address of this machine, or a socket's path."""
 CLIENTS = (
     "curl", "wget", "http", "nc", "ncat", "netcat", "telnet", "ssh", "scp", "sftp", "rsync", "git", "psql", "mysql",
     "mysqladmin", "mongo", "mongosh", "redis-cli", "grpcurl", "websocat", "openssl", "ldapsearch", "swaks", "ftp",
-    "lftp", "dig", "nslookup", "pip", "pip3", "npm", "svn", "ab", "wrk", "nmap", "expect", "sshpass",
+    "lftp", "dig", "nslookup", "pip", "pip3", "npm", "svn", "ab", "wrk", "nmap", "expect", "sshpass", "https", "xh",
+    "socat", "hey", "mosquitto_pub", "mosquitto_sub",
 )  # fmt: skip
 """Programs that speak to a server, if their arguments name one."""
 VIEWERS = ("ps", "pgrep", "pidof", "ss", "netstat", "lsof", "fuser", "systemctl", "service", "tmux", "screen", "kill")
@@ -23,7 +24,7 @@ _NAME, _REST = r"(?<![\w./-])", r"[^\n;|&]*"
 PROCESS_PATH = re.compile(r"/proc/(?:\$[\w{(]|\{\}|\*|\[[0-9]|[0-9]+/|net/tcp)[^\s;|&\"']*")
 """Matches a path in ``/proc`` of a process that the text does not name, or of open ports."""
 _LOOKS = re.compile(
-    rf"{_NAME}(?:{'|'.join(CLIENTS)})\s[^\n;|&]{{0,400}}?{_LOCAL}|/dev/tcp/{_HOST}"
+    rf"{_NAME}(?:{'|'.join(CLIENTS)})\s[^\n;|&]{{0,400}}?{_LOCAL}|/dev/tcp/[\"']?{_HOST}"
     rf"|{_NAME}(?:redis-cli|mysqladmin|pg_isready|rabbitmqctl|(?:psql|mysql|mongosh)\s+-|supervisorctl\s+status){_REST}"
     rf"|{_NAME}(?:pgrep|pidof|fuser)\s{_REST}|{_NAME}ps\s+(?:-\w*[aeACp]\w*|a?ux\w*){_REST}|\bkill\s+-0\s+\S+"
     rf"|{_NAME}(?:ss|netstat)\s+-\w*[ltnap]\w*{_REST}|{_NAME}lsof\s+(?:-\w+\s+)*-\w*i{_REST}"
@@ -40,7 +41,19 @@ _STARTS = re.compile(
     r"\.(?:sh|py|js|rb|pl)\b",
     re.MULTILINE,
 )
-_ASSIGNED = re.compile(r"^[ \t]*(?:export[ \t]+)?(\w+)=[\"']?([^\s\"'$`;&|]{1,200})", re.MULTILINE)
+_ASKS_GIVEN = re.compile(
+    rf"{_NAME}(?:curl|wget|https?|xh|nc|ncat|netcat|telnet|socat|websocat|grpcurl)(?=\s)[^\n;|&]{{0,400}}?"
+    rf"(?<!\s-[bcdHoOTuwX])\s[\"']?(?:https?://)?\$[\w{{@*]{_REST}|/dev/tcp/[\"']?\$[\w{{]"
+)
+"""Matches a client of an address that only the script's caller knows, or a command before it."""
+_MOST_VALUE_CHARS = 200
+_VALUE = rf"[\"']?([^\s\"'`;&|()]{{1,{_MOST_VALUE_CHARS}}})"
+_ASSIGNED = re.compile(
+    rf"(?:^|[;&({{])[ \t]*(?:(?:export|local|readonly|declare)[ \t]+)?(\w+)={_VALUE}"
+    rf"|\bfor[ \t]+(\w+)[ \t]+in[ \t]+{_VALUE}",
+    re.MULTILINE,
+)
+_DEFAULT = re.compile(r"\$\{\w+:?-([^{}\s]{0,200})\}")
 _VARIABLE = re.compile(r"\$(?:(\w+)|{(\w+)})")
 
 
@@ -53,10 +66,25 @@ class LiveFindings(NamedTuple):
     """The text starts something, which may be what it looks at."""
 
 
-def read_commands(script: str) -> LiveFindings:
-    """Read a shell script or a command. Variables that it sets are replaced."""
+def expand_variables(script: str) -> str:
+    """Return a shell script without comments, and with the variables that it sets replaced by values of theirs."""
     text = re.sub(r"\\\n\s*", " ", script[:MOST_CHARS])
     text = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
-    values = dict(_ASSIGNED.findall(text))
-    text = _VARIABLE.sub(lambda found: values.get(found[1] or found[2], found[0]), text)[:MOST_CHARS]
-    return LiveFindings(tuple(found[0] for found in _LOOKS.finditer(text)), bool(_STARTS.search(text)))
+    text = _DEFAULT.sub(r"\1", text)
+    values = {first or second: value or other for first, value, second, other in _ASSIGNED.findall(text)}
+
+    def value(found: re.Match[str]) -> str:
+        return values.get(found[1] or found[2], found[0])
+
+    values = {name: _VARIABLE.sub(value, each)[:_MOST_VALUE_CHARS] for name, each in values.items()}  # made of others
+    return _VARIABLE.sub(value, text)[:MOST_CHARS]
+
+
+def read_commands(script: str, caller: str = "") -> LiveFindings:
+    """Read a shell script or a command. Variables that it sets are replaced; ``caller``: a script that starts it and
+    may give it addresses."""
+    text = expand_variables(script)
+    looks = [found[0] for found in _LOOKS.finditer(text)]
+    if LOCAL_ADDRESS.search(text) or LOCAL_ADDRESS.search(caller):
+        looks += (found[0] for found in _ASKS_GIVEN.finditer(text))
+    return LiveFindings(tuple(looks), bool(_STARTS.search(text)))

@@ -9,30 +9,22 @@ instruction says that something is to be left running.
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from sandbox.tasks.live_calls import read_python
-from sandbox.tasks.live_commands import MOST_CHARS, LiveFindings, read_commands
+from sandbox.tasks.live_code import OTHER_LANGUAGES, find_embedded_code, find_given_connections, read_code
+from sandbox.tasks.live_commands import LiveFindings, expand_variables, read_commands
 from sandbox.tasks.task_grading import GradingLevel
 
 TEST_SCRIPT = "the test script"
+_READ = (".py", ".sh", *OTHER_LANGUAGES)
 _SHOWN = 100
 _LEFT_RUNNING = re.compile(
     r"\b(?:leave|leaves|keep|keeps)\s+(?:\S+\s+){1,4}running\b|\bruns? in the background\b"
     r"|\b(?:must|should|has to|needs to)\s+(?:also |still )?(?:be|keep|stay|remain)\s+(?:\w+\s+)?running\b",
     re.IGNORECASE,
 )
-
-
-_EMBEDDED_PYTHON = re.compile(
-    r"\bpython[\d.]*\s(?:[^\n;|&]{0,400}\s)?-c\s*(?P<quote>['\"])(?P<code>.*?)(?<!\\)(?P=quote)"
-    r"|\bpython[\d.]*\b[^\n]{0,400}<<-?[ \t]*(?P<mark>['\"]?)(?P<end>\w+)(?P=mark)[^\n]{0,400}\n",
-    re.DOTALL,
-)
-"""Python code in a shell script: an argument of ``-c``, or the line before a here-document."""
-_FIRST_WORD = re.compile(r"^[ \t]*(\w+)", re.MULTILINE)
 
 
 class LiveEvidence(NamedTuple):
@@ -50,10 +42,10 @@ def suggest_grading(run_tests: str, tests: Mapping[str, bytes], instruction: str
 
 
 def find_live_evidence(run_tests: str, tests: Mapping[str, bytes], instruction: str) -> tuple[LiveEvidence, ...]:
-    """Return the evidence in the test script and in the shell and Python files beside it, without repeats."""
-    texts = {path: data.decode(errors="replace") for path, data in tests.items() if path.endswith((".py", ".sh"))}
+    """Return the evidence in the test script and in the programs beside it, without repeats."""
+    texts = {path: data.decode(errors="replace") for path, data in tests.items() if path.endswith(_READ)}
     found = {TEST_SCRIPT: _read_script(run_tests)}
-    found |= {path: read_python(text) if path.endswith(".py") else _read_script(text) for path, text in texts.items()}
+    found |= {path: _read_file(path, text, run_tests) for path, text in texts.items()}
     starting = {path for path, each in found.items() if each.starts}
     if _LEFT_RUNNING.search(instruction):
         starting.clear()
@@ -64,31 +56,29 @@ def find_live_evidence(run_tests: str, tests: Mapping[str, bytes], instruction: 
     return tuple(dict.fromkeys(LiveEvidence(path, _shorten(each)) for path in own for each in found[path].looks))
 
 
-def _read_script(script: str) -> LiveFindings:
-    """Read a script of a shell, with the Python in it, or of Python."""
+def _read_file(path: str, text: str, caller: str) -> LiveFindings:
+    """Read a file of the tests, to which their script may give addresses."""
+    if path.endswith(".py"):
+        return _read_python(text, caller)
+    if path.endswith(".sh"):
+        return _read_script(text, caller)
+    return read_code(text, caller) if path.rpartition("/")[2] in caller else LiveFindings()  # material otherwise
+
+
+def _read_python(code: str, caller: str) -> LiveFindings:
+    looks, starts = read_python(code)
+    return LiveFindings(looks or tuple(find_given_connections(code, caller)), starts)
+
+
+def _read_script(script: str, caller: str = "") -> LiveFindings:
+    """Read a script of a shell, with the code in it, or of Python."""
     if re.match(r"#!.*\bpython", script):
         return read_python(script)
-    script = script[:MOST_CHARS]
-    parts = [read_commands(script)]
-    parts += [read_python(code) for code in _embedded_python(script)]
+    parts, text = [read_commands(script, caller)], expand_variables(script)
+    around = f"{text}\n{caller}"
+    for program, code in find_embedded_code(text):
+        parts.append(_read_python(code, around) if program == "python" else read_code(code, around))
     return LiveFindings(tuple(look for part in parts for look in part.looks), any(part.starts for part in parts))
-
-
-def _embedded_python(script: str) -> Iterator[str]:
-    ends: dict[str, list[int]] = {}
-    for word in _FIRST_WORD.finditer(script):
-        ends.setdefault(word[1], []).append(word.start())
-    at = 0
-    while found := _EMBEDDED_PYTHON.search(script, at):
-        at = found.end()
-        if found["code"] is not None:
-            yield found["code"]
-            continue
-        places = ends.get(found["end"], [])
-        index = bisect_left(places, at)
-        if index < len(places):
-            yield script[at : places[index]]
-            at = places[index]
 
 
 def _imported(source: str) -> set[str]:

@@ -87,6 +87,25 @@ LIVE_SHELL = {
     "kill": 'kill -0 "$(cat /run/app.pid)"',
     "proc": 'for each in /proc/[0-9]*; do cat $each/cmdline; done',
     "redis": "redis-cli ping | grep PONG",
+    "python that is given it": """python3 -c "import sys; urlopen(sys.argv[1])" http://localhost:8000/a""",
+    "python that reads it": """echo http://localhost:80 | python3 -c 'import requests; requests.get(input())'""",
+    "python with a variable in it": """URL=http://127.0.0.1:8000; python3 -c "urlopen('$URL/a')" """,
+    "a variable that is given": """cd /app; URL=http://127.0.0.1:8000\npython3 -c 'urlopen(sys.argv[1])' "$URL" """,
+    "a here-document that is given it": "python3 - http://localhost:1 <<'E'\nimport sys\nurlopen(sys.argv[1])\nE",
+    "python's environment": "export B=http://localhost:1\npython3 <<E\nimport os\nurlopen(os.environ['B'])\nE",
+    "node": """node -e 'fetch("http://localhost:3000").then(r => process.exit(r.ok ? 0 : 1))'""",
+    "node that is given it": "node -e 'require(\"http\").get(process.argv[1], r => r.pipe(process.stdout))' http://localhost",
+    "perl": """perl -MIO::Socket -e 'IO::Socket::INET->new(PeerAddr => "127.0.0.1:25") or exit 1'""",
+    "ruby": """ruby -rnet/http -e 'puts Net::HTTP.get(URI(ARGV[0]))' http://localhost:4567/""",
+    "php": """php -r 'echo file_get_contents("http://localhost:8080/a.php");'""",
+    "a function": 'check() { curl -fs "$1" | grep -q ok; }\ncheck http://localhost:8000/health',
+    "a loop": 'for url in http://localhost:1/a http://localhost:1/b; do wget -q "$url"; done',
+    "a default": 'URL="${BASE_URL:-http://localhost:8000}"; curl -s "$URL"',
+    "parts of an address": 'HOST=localhost PORT=80\nURL="http://$HOST:$PORT"\ncurl -s "$URL/a"',
+    "a port of a variable": "H=127.0.0.1; timeout 1 bash -c '</dev/tcp/'$H/22",
+    "httpie": "http --check-status GET http://localhost:8000/items",
+    "the machine's name": "curl -s http://$(hostname):8000/a",
+    "socat": "echo PING | socat - TCP:localhost:6379",
 }
 DEAD_SHELL = {
     "python that starts it": "python3 <<E\nimport subprocess\nsubprocess.Popen(['a'])\nE\ncurl http://localhost:1/a",
@@ -96,6 +115,11 @@ DEAD_SHELL = {
     "a service": "service ssh start\nssh root@localhost true",
     "both streams": "make test > log 2>&1 && cat log",
     "a comment": "# curl http://localhost:3000\ntrue",
+    "an address in a file": "grep http://localhost /app/a; python3 -c 'import sys; print(open(sys.argv[1]))' /app/a",
+    "another address": """python3 -c "urlopen(sys.argv[1])" https://api.example.com; curl -LsSf "$INSTALLER" """,
+    "a version of a variable": 'grep -q localhost /app/a; curl -Lo "$FILE" https://x.org/${VERSION}/install.sh | sh',
+    "node that starts it": "node -e 'http.createServer(f).listen(80); fetch(\"http://localhost\")'",
+    "node of files": "node -e 'console.log(require(\"fs\").readFileSync(\"/app/a\"))'",
 }
 # fmt: on
 
@@ -123,6 +147,27 @@ def test_a_script_that_needs_running_processes_is_graded_live(script: str):
 @pytest.mark.parametrize("script", DEAD_SHELL.values(), ids=DEAD_SHELL)
 def test_a_script_without_live_evidence_is_graded_after_all_processes_are_killed(script: str):
     assert level_of(script=script) is GradingLevel.SAME
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("check.py", "import sys\nfrom urllib.request import urlopen\nurlopen(sys.argv[1])"),
+        ("check.sh", 'curl -fs "$1/health"'),
+        ("ask.sh", 'python3 -c "urlopen(sys.argv[1])" "$1/health"'),
+        ("check.js", "fetch(process.argv[2]).then(console.log)"),
+    ],
+)
+def test_a_file_that_the_script_gives_an_address_needs_running_processes(name: str, text: str):
+    script = f"bash /tests/{name} {{}} && echo PASSED a"
+    assert suggest_grading(script.format("http://localhost:80"), {name: text.encode()}, "") is GradingLevel.LIVE
+    assert suggest_grading(script.format("/app/out.txt"), {name: text.encode()}, "") is GradingLevel.SAME
+
+
+def test_code_of_other_languages_counts_where_the_script_starts_it():
+    tests = {"app/check.js": b'fetch("http://localhost:3000")'}
+    assert suggest_grading("node /tests/app/check.js", tests, "") is GradingLevel.LIVE
+    assert suggest_grading(PYTEST, tests, "") is GradingLevel.SAME
 
 
 def test_servers_started_by_a_script_or_conftest_are_no_live_evidence():
