@@ -23,6 +23,7 @@ from protocol.cli.command import Command
 from protocol.cli.output import JsonOutput, output_console
 from protocol.errors import UserError
 from protocol.processes.loopback import is_loopback
+from protocol.processes.malloc_arenas import share_malloc_arena
 from protocol.run_directory.run_arguments import RunPath
 from protocol.run_directory.run_status import read_run_status
 from sandbox.http.connections import OpenConnections
@@ -86,6 +87,7 @@ def _show(run_dir: Path) -> None:
 
 
 def _serve(run_dir: Path, host: str, port: int) -> None:
+    share_malloc_arena()  # requests are answered in changing threads, and all keep what they read
     token = os.environ.get(TOKEN_VARIABLE, "") or ("" if is_loopback(host) else secrets.token_urlsafe(24))
     app = create_monitor_app(run_dir, token)
     listener = bind_listener(host, port)

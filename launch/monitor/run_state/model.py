@@ -13,6 +13,29 @@ from protocol.trajectory import TRAIN_PURPOSE
 
 PHASES = ("nodes", "engine", "model", "warm_start", "evaluation_before", "training", "evaluation_after", "shutdown")
 MAX_RUNNING, MAX_RECENT, MAX_SUSPECTS, MAX_GROUPS, MAX_LOG, MAX_POINTS = 4_096, 400, 8, 60, 120, 4_096
+CURVES = (
+    "reward_mean",
+    "pass_rate",
+    "loss",
+    "grad_norm",
+    "entropy",
+    "kl_k1",
+    "kl_k3",
+    "parity_k3",
+    "parity_check_k3",
+    "clip_high",
+    "clip_low",
+    "clip_dual",
+    "staleness_mean",
+    "staleness_max",
+    "trained_share",
+    "tokens_per_s_sampled",
+    "tokens_per_s_trained",
+    "step_s",
+    "wait_s",
+    "pause_ms",
+)
+"""Metrics that are kept of every step; the others only of the last one."""
 
 
 @dataclass(slots=True)
@@ -210,10 +233,15 @@ class CurvePoint:
 
     step: int
     values: dict[str, float]
+    """Metrics of the step: all of the newest one, :data:`CURVES` of the others."""
     trained_tokens: int
     masked_tokens: int
     sampled_tokens: int
     sums: StepSums
+
+    def keep_curves(self) -> None:
+        """Forget the metrics without a curve: they are most of a step's memory."""
+        self.values = {name: self.values[name] for name in CURVES if name in self.values}
 
 
 @dataclass(slots=True)
@@ -237,6 +265,8 @@ class MetricCurve:
             self.points = [point for index, point in enumerate(self.points[:-1]) if index % 2 == 0]
         elif last is not None and len(self.points) > 1 and self._every > 1 and last.step % self._every:
             self.points.pop()
+        if self.points:
+            self.points[-1].keep_curves()
         self.points.append(
             CurvePoint(
                 step,

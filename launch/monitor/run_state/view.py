@@ -9,6 +9,7 @@ import orjson
 
 from launch.monitor.run_state.event_text import LogLine
 from launch.monitor.run_state.model import (
+    CURVES,
     PHASES,
     CurvePoint,
     EpisodeProgress,
@@ -32,28 +33,6 @@ from protocol.run_directory.run_tail import TailStatistics
 from protocol.weights import format_version
 
 SHOWN_RUNNING, SHOWN_RECENT, SHOWN_GROUPS, SHOWN_POINTS = 64, 40, 24, 480
-CURVES = (
-    "reward_mean",
-    "pass_rate",
-    "loss",
-    "grad_norm",
-    "entropy",
-    "kl_k1",
-    "kl_k3",
-    "parity_k3",
-    "parity_check_k3",
-    "clip_high",
-    "clip_low",
-    "clip_dual",
-    "staleness_mean",
-    "staleness_max",
-    "trained_share",
-    "tokens_per_s_sampled",
-    "tokens_per_s_trained",
-    "step_s",
-    "wait_s",
-    "pause_ms",
-)
 
 
 @dataclass(frozen=True, slots=True)
