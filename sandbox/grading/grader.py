@@ -53,6 +53,7 @@ from sandbox.grading.isolation.decision import (
     calls_plain_programs,
     decide_isolation,
     find_reported_isolation,
+    runs_agent_code,
 )
 from sandbox.grading.isolation.environment import TEMPORARY_DIR, TESTS_DIR, build_test_environment, withheld_variables
 from sandbox.grading.isolation.script_shell import choose_shell
@@ -103,7 +104,7 @@ async def grade_sandbox(
             run = await _run_tests(test_session, task, isolation, limit_s, env, verifier=verifier, canaries=canaries)
     except UnfitArtifactError as error:
         run = GradingRun(note=f"the agent's files could not be copied to the tests: {error}")
-    isolation = find_reported_isolation(isolation or _decide_isolation(task), task.tests)
+    isolation = find_reported_isolation(isolation or _decide_isolation(task), task.run_tests, task.tests)
     if task.grading is GradingLevel.LIVE:
         isolation = Isolation.LIVE
     result = run.result(task, commands, task.grading, isolation, (time.perf_counter() - started) * 1000)
@@ -175,7 +176,7 @@ async def _run_tests(
         if task.grading is GradingLevel.LIVE:
             return GradingRun(note=f"the tests could not be started beside what the agent left running: {error}")
         raise SandboxLost(f"the tests could not be started: {error}") from error
-    trusts_reward = find_reported_isolation(isolation, task.tests) is Isolation.TOOLCHAIN
+    trusts_reward = isolation is Isolation.TOOLCHAIN and not runs_agent_code(task.tests)
     if canaries and not run.timed_out:
         record = canaries.judge(await _canary_record(test_session))
         run = run.with_canaries(record, trusts_reward=trusts_reward)

@@ -9,9 +9,9 @@ from itertools import pairwise
 
 from sandbox.egress_proxy.settings import LOCAL_HOSTS, is_proxy_variable
 from sandbox.grading.canary_conflicts import find_canary_conflict
-from sandbox.grading.isolation.decision import find_isolation_risk, starts_plain_pytest
+from sandbox.grading.isolation.decision import find_exposed_places, find_isolation_risk, starts_plain_pytest
 from sandbox.grading.isolation.environment import withheld_variables
-from sandbox.grading.isolation.python_tests import ExposureKind, find_python_exposures
+from sandbox.grading.isolation.python_tests import ExposureKind
 from sandbox.grading.isolation.unprivileged_programs import START_STOP_DAEMON
 from sandbox.grading.shell_scripts.executed_text import executed_text
 from sandbox.networking.phases import names_beside_proxy
@@ -53,6 +53,10 @@ _EXPOSURES = {
     ExposureKind.STARTED: (
         "its tests start programs as their own user, who can read what they expect ({}): start them by subprocess "
         "with user=65534"
+    ),
+    ExposureKind.DIRECTED: (
+        "its tests open files or run SQL by what the agent wrote ({}), which may be what they expect: start a program "
+        "that does it, with user=65534"
     ),
 }
 
@@ -179,9 +183,10 @@ def _isolation_warnings(task: Task) -> Iterator[str]:
 
 
 def _exposure_warnings(task: Task) -> Iterator[str]:
-    """Yield what code of the agent could do in the tests' process, or as their user."""
+    """Yield what code of the agent could do in the tests' process or as their user, and what its text could have them
+    do."""
     own = {path: text for path, text in task.tests.items() if HARNESS.get(path) != text}
-    found = list(find_python_exposures(own))
+    found = list(find_exposed_places(task.run_tests, own))
     for kind, harm in _EXPOSURES.items():
         if places := [each for each in found if each.kind is kind]:
             first, more = places[0], f" and {len(places) - 1} more" if len(places) > 1 else ""

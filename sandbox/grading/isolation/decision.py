@@ -12,15 +12,16 @@ own responsibility: ``subprocess.run(["git", …])`` in a test runs the image's 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from itertools import chain
 
 from sandbox.grading.isolation.arithmetic import find_counted_names, find_untrusted_values
 from sandbox.grading.isolation.builtin_rules import SETTERS
 from sandbox.grading.isolation.command_reader import CommandReader, calls_plain_program, sets_setting
+from sandbox.grading.isolation.directed_commands import find_directed_commands
 from sandbox.grading.isolation.image_python import find_image_need
-from sandbox.grading.isolation.python_tests import find_python_exposures
+from sandbox.grading.isolation.python_tests import Exposure, ExposureKind, find_python_exposures
 from sandbox.grading.isolation.script_shell import choose_shell
 from sandbox.grading.isolation.unprivileged_programs import IsolationRisk, find_exposures, find_named_users
 from sandbox.grading.shell_scripts.parser import parse_script
@@ -36,8 +37,9 @@ class Isolation(StrEnum):
     TOOLCHAIN = "toolchain"
     """The toolchain's programs: static or sealed, and read-only."""
     SHARED = "shared"
-    """The toolchain's programs, but the tests import modules that may be the agent's, or start programs as their own
-    user, who can read them: canaries (:mod:`sandbox.grading.canaries`) show some of what these can do."""
+    """The toolchain's programs, but the tests import modules that may be the agent's, start programs as their own user,
+    who can read them, or open files that the agent names: canaries (:mod:`sandbox.grading.canaries`) show some of what
+    the first two can do."""
     IMAGE = "image"
     """Programs of the image take part, which a root agent can have replaced unless the container is a clean one."""
     LIVE = "live"
@@ -53,10 +55,21 @@ def decide_isolation(
     return Isolation.TOOLCHAIN if risk is None else Isolation.IMAGE
 
 
-def find_reported_isolation(used: Isolation, tests: Mapping[str, bytes]) -> Isolation:
+def find_reported_isolation(used: Isolation, script: str, tests: Mapping[str, bytes]) -> Isolation:
     """Return the isolation that a grade may claim, of tests that ran at isolation ``used``."""
-    exposed = used is Isolation.TOOLCHAIN and any(find_python_exposures(tests))
+    exposed = used is Isolation.TOOLCHAIN and any(find_exposed_places(script, tests))
     return Isolation.SHARED if exposed else used
+
+
+def runs_agent_code(tests: Mapping[str, bytes]) -> bool:
+    """Return whether code of the agent may run in the tests' process or as their user."""
+    return any(each.kind is not ExposureKind.DIRECTED for each in find_python_exposures(tests))
+
+
+def find_exposed_places(script: str, tests: Mapping[str, bytes]) -> Iterator[Exposure]:
+    """Yield where tests give code or text of the agent power over them, whose programs ever run them."""
+    yield from find_python_exposures(tests)
+    yield from find_directed_commands(script, shell_scripts(tests))
 
 
 def calls_plain_programs(script: str, tests: Mapping[str, bytes]) -> bool:

@@ -1,4 +1,5 @@
-"""Finds where Python tests run code of the agent in their own process, or start its programs as their own user. Pure.
+"""Finds where Python tests run code of the agent in their own process, start its programs as their own user, or open
+what it names. Pure.
 
 It reads the text, so it sees what is written plainly: a module that is not the standard library's, pytest's or the
 tests' own is taken for the agent's, and so is each program that is not started as another user by number.
@@ -14,6 +15,7 @@ from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
+from sandbox.grading.isolation.directed_calls import find_directed_calls
 from sandbox.grading.isolation.python_names import (
     ANY_MEMBER,
     IMPORTERS,
@@ -41,6 +43,8 @@ class ExposureKind(StrEnum):
     """It runs in the tests' process."""
     STARTED = "started"
     """It runs as the tests' user, who can read the tests and write their reports."""
+    DIRECTED = "directed"
+    """It does not run, but says which files they open, or which SQL they run."""
 
 
 class Exposure(NamedTuple):
@@ -125,6 +129,8 @@ def _exposures(path: str, tree: ast.Module, own: frozenset[str], passed_on: Mapp
                     yield Exposure(kind, path, node.lineno, ast.unparse(call or node))
             case _:
                 pass
+    for call in find_directed_calls(tree):
+        yield Exposure(ExposureKind.DIRECTED, path, call.lineno, ast.unparse(call))
 
 
 class _Reader(NamedTuple):

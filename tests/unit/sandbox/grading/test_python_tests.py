@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from sandbox.grading.isolation.decision import Isolation, find_reported_isolation
+from sandbox.grading.isolation.decision import Isolation, find_reported_isolation, runs_agent_code
 from sandbox.grading.isolation.python_tests import ExposureKind, find_python_exposures
 
-IMPORTED, STARTED = ExposureKind.IMPORTED, ExposureKind.STARTED
+IMPORTED, STARTED, DIRECTED = ExposureKind.IMPORTED, ExposureKind.STARTED, ExposureKind.DIRECTED
 
 
 @pytest.mark.parametrize(
@@ -169,8 +169,49 @@ def test_an_exposure_names_its_file_and_line():
     assert (found.file, found.line) == ("deep/test_a.py", 3)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "open(Path('/app/where').read_text().strip())",
+        "Path(Path('/app/where').read_text()).read_text()",
+        "where = open('/app/where').read()\nwith open(where) as f: ...",
+        "OUT = '/app/a.json'\ndef test_a():\n    made = json.loads(Path(OUT).read_text())\n    open(made['file'])",
+        "def test_a():\n    with open('/app/list') as f:\n        for a in f: Path('/app', a).read_bytes()",
+        "done = subprocess.run(['/app/x'], user=65534, capture_output=True)\nopen(done.stdout.decode())",
+        "names = [line.strip() for line in open('/app/list')]\n[shutil.copy(name, '/tmp') for name in names]",
+        "sqlite3.connect(':memory:').executescript(Path('/app/q.sql').read_text())",
+        "sql = (APP / 'q.sql').read_text()\ndef test_a(db):\n    for part in sql.split(';'): db.execute(part)",
+    ],
+)
+def test_tests_that_open_what_the_agent_names_or_run_its_sql_are_found(text: str):
+    code = f"import json, shutil, sqlite3, subprocess\nfrom pathlib import Path\n{text}\n"
+    tests = {"test_outputs.py": code.encode()}
+    assert {each.kind for each in find_python_exposures(tests)} == {DIRECTED}
+    assert find_reported_isolation(Isolation.TOOLCHAIN, "", tests) is Isolation.SHARED
+    assert not runs_agent_code(tests)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "with open('/app/out.txt') as f:\n    text = f.read()\nassert json.loads(text)['n'] == 1",
+        "cases = json.loads((Path(__file__).parent / 'cases.json').read_text())\nfor each in cases: open(each['path'])",
+        "with open('/tests/cases.json') as f:\n    cases = json.load(f)\nopen(cases['path'])",
+        "text = Path('/app/q.sql').read_text()\ncount = len(text)\nopen(f'/app/{count}')",
+        "ids = Path('/app/ids').read_text().split()\ndb.execute('SELECT * FROM a WHERE id = ?', ids)",
+        "for path in Path('/app').glob('*.txt'): path.read_text()",
+        "def test_a():\n    name = Path('/app/a').read_text()\ndef test_b(name):\n    open(name)",
+    ],
+)
+def test_tests_that_only_look_at_what_the_agent_wrote_open_nothing_for_it(text: str):
+    code = f"import json\nfrom pathlib import Path\n{text}\n"
+    assert not [*find_python_exposures({"test_outputs.py": code.encode()})]
+
+
 def test_a_grade_claims_no_more_isolation_than_its_tests_have():
     exposed = {"test_outputs.py": b"import solution"}
-    assert find_reported_isolation(Isolation.TOOLCHAIN, exposed) is Isolation.SHARED
-    assert find_reported_isolation(Isolation.TOOLCHAIN, {}) is Isolation.TOOLCHAIN
-    assert find_reported_isolation(Isolation.IMAGE, exposed) is Isolation.IMAGE
+    assert find_reported_isolation(Isolation.TOOLCHAIN, "pytest", exposed) is Isolation.SHARED
+    assert find_reported_isolation(Isolation.TOOLCHAIN, "pytest", {}) is Isolation.TOOLCHAIN
+    assert find_reported_isolation(Isolation.TOOLCHAIN, "cat $(cat /app/where)", {}) is Isolation.SHARED
+    assert find_reported_isolation(Isolation.IMAGE, "pytest", exposed) is Isolation.IMAGE
+    assert runs_agent_code(exposed)

@@ -14,6 +14,8 @@ from sandbox.tasks import file_tree
 from sandbox.tasks.__main__ import COMMAND
 from sandbox.tasks.dataset_catalog import load_labelled_dataset
 from sandbox.tasks.formats.registry import load_tasks
+from sandbox.tasks.task import Task
+from sandbox.tasks.task_grading import GradingLevel
 from sandbox.tasks.yaml_text import YamlError, parse_yaml
 from sandbox.validation.task_warnings import find_task_warnings
 
@@ -201,6 +203,16 @@ def test_tests_that_extract_archives_by_the_images_python_are_warned_about(
     files = {"run-tests.sh": script, "tests/test_outputs.py": test}
     (task,) = load_tasks(folder(tmp_path / "t", TB | files)).tasks
     assert any("filter='data'" in each for each in find_task_warnings(task)) is warned
+
+
+@pytest.mark.parametrize("grading", [GradingLevel.SAME, GradingLevel.ARTIFACTS])
+def test_tests_that_open_what_the_agent_names_or_run_its_sql_are_named(grading: GradingLevel):
+    opens = {"test_outputs.py": b"open(open('/app/where').read())"}
+    task = Task("a", "b", run_tests="uvx pytest /tests", tests=opens, grading=grading)
+    script = Task("a", "b", run_tests="#!/bin/bash\nsqlite3 /app/a.db < /app/query.sql\n", grading=grading)
+    for each, where in ((task, "in test_outputs.py:1"), (script, "in the test script:2")):
+        (found,) = (warning for warning in find_task_warnings(each) if "by what the agent wrote" in warning)
+        assert where in found
 
 
 def test_a_script_with_crlf_and_tests_that_name_the_user_nobody_are_warned_about(tmp_path: Path):

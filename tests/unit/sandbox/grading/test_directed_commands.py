@@ -1,0 +1,47 @@
+"""If these fail, a test script reads what it expects because the agent named it, and nobody is told."""
+
+from __future__ import annotations
+
+import pytest
+
+from sandbox.grading.isolation.directed_commands import find_directed_commands
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "cat $(cat /app/where)",
+        'cat "$(< /app/where)" | grep -q 42',
+        "cat `head -1 /app/where`",
+        'where=$(cat /app/where | tr -d " ")\ncat "$where"',
+        "where=$(cat /app/where); grep -q 42 /app/$where",
+        'read -r where < /app/where\nhead -n 1 "$where"',
+        'for each in $(cat /app/list); do sha256sum "$each"; done',
+        "sqlite3 /app/a.db < /app/query.sql",
+        "psql -d app -f /app/query.sql",
+        'sqlite3 /app/a.db ".read /app/query.sql"',
+    ],
+)
+def test_a_command_that_reads_what_the_agent_names_is_found(command: str):
+    (found,) = find_directed_commands(f"#!/bin/bash\n{command}\n", {})
+    assert (found.file, found.kind) == ("the test script", "directed")
+    (found,) = find_directed_commands("bash /tests/a.sh", {"a.sh": command})
+    assert (found.file, found.line) == ("a.sh", 1 + command.count("\n"))
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        'got=$(cat /app/answer.txt); [ "$got" = 42 ] && echo "PASSED $got"',
+        'wanted=$(cat /tests/wanted)\ncat "$wanted"',
+        'for each in $(cat "$TEST_DIR/list"); do cat "$each"; done',
+        'n=$(cat /app/n)\nhead -n "$n" /app/out.txt',
+        'word=$(cat /app/word); grep -q "$word" /app/out.txt',
+        'find /app -name x | while read -r file; do cat "$file"; done',
+        "sqlite3 /app/a.db <<EOF\nSELECT 1;\nEOF",
+        "sqlite3 /app/a.db < /tests/query.sql; sqlite3 /app/a.db 'SELECT a FROM b WHERE c < 3'",
+        "if (",
+    ],
+)
+def test_a_command_that_reads_what_the_tests_name_is_none(command: str):
+    assert not [*find_directed_commands(f"#!/bin/bash\n{command}\n", {})]
