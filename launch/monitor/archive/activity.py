@@ -7,9 +7,10 @@ are read as there are time slots.  A restarted process counts from 0 again with 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from array import array
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -76,42 +77,54 @@ def _by_kind(track: ActivityTrack) -> tuple[int, str]:
 
 
 def _read_track(path: Path, span: TimeSlots) -> ActivityTrack | None:
-    lines = list(_lines(path, span))
-    if not lines:
-        return None
-    return ActivityTrack(path.stem, lines[-1].kind, mean_activity(lines, span))
+    sums = _RunningSums()
+    for line in _lines(path, span):
+        sums.add_line(line)
+    return ActivityTrack(path.stem, sums.kind, sums.mean_activity(span)) if sums.times else None
 
 
-def mean_activity(lines: Sequence[_Line], span: TimeSlots) -> dict[str, list[float]]:
-    """Return state → mean activity in each slot; ``lines`` are in order of time."""
-    edges = np.linspace(span.since, span.until, span.slots + 1)
-    found: dict[str, list[float]] = {}
-    times, sums = _running(lines)
-    for state, running in sums.items():
-        values = np.diff(np.interp(edges, times, running)) / span.slot_s
-        if values.any():
-            found[state] = [round(value, 4) for value in values.tolist()]
-    return found
+@dataclass(slots=True)
+class _RunningSums:
+    """The sums of a process's states over time, which never decrease: a restarted process continues the earlier sums.
 
+    Lines are added in order of time, and only their numbers are kept.
+    """
 
-def _running(lines: Sequence[_Line]) -> tuple[list[float], Mapping[str, list[float]]]:
-    """Return the times, and for each state sums that never decrease: a restarted process continues the earlier sums."""
-    times: list[float] = []
-    sums: dict[str, list[float]] = {state: [] for line in lines for state in line.seconds}
-    base, last, started = dict.fromkeys(sums, 0.0), dict.fromkeys(sums, 0.0), lines[0].started
-    for line in lines:
-        if line.started != started:
-            base, started = dict(last), line.started
-            _append(times, sums, max(started, times[-1]) if times else started, base)
-        last = {state: base[state] + line.seconds.get(state, 0.0) for state in sums}
-        _append(times, sums, max(line.t, times[-1]) if times else line.t, last)
-    return times, sums
+    kind: str = ""
+    times: array[float] = field(default_factory=lambda: array("d"))
+    _sums: dict[str, array[float]] = field(default_factory=dict[str, "array[float]"])
+    """State → its sum at each time."""
+    _started: float | None = None
+    _base: dict[str, float] = field(default_factory=dict[str, float])
+    """Sums at the process's newest start."""
+    _last: dict[str, float] = field(default_factory=dict[str, float])
 
+    def add_line(self, line: _Line) -> None:
+        if self._started not in {None, line.started}:
+            self._base = self._last
+            self._append(line.started, self._base)
+        self.kind, self._started = line.kind, line.started
+        base = self._base
+        self._last = base | {state: base.get(state, 0.0) + seconds for state, seconds in line.seconds.items()}
+        self._append(line.t, self._last)
 
-def _append(times: list[float], sums: Mapping[str, list[float]], t: float, values: Mapping[str, float]) -> None:
-    times.append(t)
-    for state, column in sums.items():
-        column.append(values[state])
+    def _append(self, t: float, values: Mapping[str, float]) -> None:
+        for state in values:
+            if state not in self._sums:
+                self._sums[state] = array("d", [0.0]) * len(self.times)
+        self.times.append(max(t, self.times[-1]) if self.times else t)
+        for state, column in self._sums.items():
+            column.append(values.get(state, 0.0))
+
+    def mean_activity(self, span: TimeSlots) -> dict[str, list[float]]:
+        """Return state → mean activity in each slot, without states that do not occur."""
+        edges = np.linspace(span.since, span.until, span.slots + 1)
+        found: dict[str, list[float]] = {}
+        for state, sums in self._sums.items():
+            values = np.diff(np.interp(edges, self.times, sums)) / span.slot_s
+            if values.any():
+                found[state] = [round(value, 4) for value in values.tolist()]
+        return found
 
 
 def _ends(path: Path) -> _Ends | None:
@@ -131,10 +144,12 @@ def _lines(path: Path, span: TimeSlots) -> Iterator[_Line]:
         start = max(0, _offset_of(file, size, span.since) - _LINE_BYTES)
         end = min(size, _offset_of(file, size, span.until) + _LINE_BYTES)
         if end - start <= WHOLE_BYTES:
-            file.seek(start)
-            data = file.read(end - start)
-            body = data[data.find(b"\n") + 1 if start else 0 : data.rfind(b"\n") + 1]
-            yield from filter(None, map(_decoded, body.splitlines()))
+            at = file.seek(start)
+            at += len(file.readline(end - at)) if start else 0
+            while raw := file.readline(end - at):
+                at += len(raw)
+                if raw.endswith(b"\n") and (line := _decoded(raw)) is not None:
+                    yield line
             return
         for offset in np.linspace(start, end - _LINE_BYTES, 2 * span.slots).astype(int).tolist():
             if (line := _line_after(file, offset)) is not None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 
 import orjson
 import pytest
 
-from launch.monitor.archive.activity import read_activity
+from launch.monitor.archive.activity import WHOLE_BYTES, read_activity
 from protocol.activity import ACTIVITY_FOLDER, ActivityLog
 from tests.support.fakes.fake_clock import FakeClock
 
@@ -94,3 +95,21 @@ def test_damaged_lines_and_files_are_passed_over(tmp_path: Path) -> None:
     found = read_activity(tmp_path, 1000.0, 1002.0, 2)
     assert [track.name for track in found.tracks if track.states] == ["worker-0"]
     assert read_activity(tmp_path / "none", None, None, 2).tracks == []
+
+
+def test_reading_hours_of_activity_holds_numbers_only(tmp_path: Path) -> None:
+    """All lines of a process at once take 5 MiB, and more with each hour: a monitor's memory would rise by it."""
+    states = ("acquiring", "generating", "grading", "tool", "waiting")
+    path = tmp_path / ACTIVITY_FOLDER / "worker-0.jsonl"
+    path.parent.mkdir()
+    line = {"kind": "worker", "started": 0.0}
+    lines = [orjson.dumps({"t": float(t), **line, "seconds": dict.fromkeys(states, t / 10)}) for t in range(7_000)]
+    path.write_bytes(b"\n".join([*lines, b""]))
+    assert WHOLE_BYTES * 3 // 4 < path.stat().st_size < WHOLE_BYTES
+    tracemalloc.start()
+    try:
+        (track,) = read_activity(tmp_path, None, None, 10).tracks
+        assert tracemalloc.get_traced_memory()[1] < 2 << 20
+    finally:
+        tracemalloc.stop()
+    assert track.states == {state: [0.1] * 10 for state in states}
