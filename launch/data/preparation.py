@@ -99,6 +99,9 @@ def require_model_files(path: Path) -> Path:
     """Raise UserError unless ``path`` holds a model that the learner trains, and its tokenizer."""
     if not path.is_dir():
         raise UserError(f"{path} is not a folder: point --model at one saved with save_pretrained()")
+    for each in path.iterdir():
+        if each.exists() and not (each.is_file() or each.is_dir()):
+            raise UserError(f"{each} is neither a file nor a folder, and reading it might never end: remove it")
     for names, what in _REQUIRED_FILES:
         if not any((path / name).exists() for name in names):
             raise UserError(

@@ -9,13 +9,17 @@ from pathlib import Path
 from launch.run_records.run_directory import RunDirectory
 from protocol.errors import UserError
 from protocol.run_directory.layout import LOCK_FILE, STARTS_FOLDER
+from protocol.run_directory.plain_files import require_plain_files
 
 _NEW_FOLDER_ENTRIES = {STARTS_FOLDER, LOCK_FILE}
 """Entries of a folder that was opened and not yet written to."""
 
 
 def is_output_folder(path: Path, marker: str, kind: str) -> bool:
-    """Return whether ``path`` has the file ``marker``; False if it is new.  Raises UserError if it has other files."""
+    """Return whether ``path`` has the file ``marker``; False if it is new.  Raises UserError if it has other files, or
+    something that is neither a file nor a folder."""
+    if path.is_dir():
+        require_plain_files(path)
     if (path / marker).exists():
         return True
     if path.exists() and (not path.is_dir() or any(each.name not in _NEW_FOLDER_ENTRIES for each in path.iterdir())):

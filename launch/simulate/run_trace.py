@@ -26,6 +26,7 @@ from launch.simulate.simulated_cluster import ReplayOverrides, SimulationSetting
 from protocol.cli.validation_errors import first_invalid_value
 from protocol.errors import UserError
 from protocol.run_directory.json_fields import get_text
+from protocol.run_directory.plain_files import require_plain_files
 from protocol.run_directory.run_tail import read_events
 from protocol.run_directory.trajectory_export import (
     UnreadableTrajectoryError,
@@ -204,6 +205,7 @@ def write_trace(trace: RunTrace, path: Path) -> None:
 def extract_trace(run_dir: Path, steps: int | None = None) -> TraceFile:
     """Return the trace of the first ``steps`` steps of a run (default: all).  Raises UserError if there is nothing to
     extract."""
+    require_plain_files(run_dir)
     config = load_stored_config(run_dir)
     lines, events = read_metrics(run_dir)[:steps], _read_events_by_kind(run_dir)
     groups = list(_complete_groups(run_dir, events, config.rollout.group_size))

@@ -21,6 +21,7 @@ from launch.evaluation.scores import TaskTally, tally_tasks
 from protocol.errors import UserError
 from protocol.evaluation import AttemptId, AttemptRecord
 from protocol.run_directory.layout import find_folder, is_run_directory
+from protocol.run_directory.plain_files import require_plain_files
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +89,7 @@ def _find_in_run(run_dir: Path, name: str) -> Path:
 
 def _read(path: Path) -> ComparedEvaluation:
     """Read the attempts that sample as the specification says; a run's evaluation has greedy ones beside them."""
+    require_plain_files(path)
     spec, records = read_spec(path), read_attempt_records(path)
     if not records:
         raise UserError(f"{path} has no attempt yet: repeat its command (longshore evaluate …)")

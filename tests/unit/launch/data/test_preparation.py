@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -305,3 +306,11 @@ def test_a_model_folder_without_weights_is_refused(tmp_path: Path) -> None:
         weights.unlink()
     with pytest.raises(UserError, match=r"has no weights.*--model"):
         require_model_files(model)
+
+
+def test_a_model_folder_with_a_pipe_in_a_files_place_is_refused(tmp_path: Path) -> None:
+    """Whoever opens a pipe to read waits until somebody writes to it; a link is usual in a cache of models."""
+    (tmp_path / "README.md").symlink_to(__file__)
+    os.mkfifo(tmp_path / "config.json")
+    with pytest.raises(UserError, match=r"config\.json is neither a file nor a folder"):
+        require_model_files(tmp_path)

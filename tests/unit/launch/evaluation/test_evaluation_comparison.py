@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -20,7 +21,7 @@ from launch.evaluation.comparison.comparison_tables import comparison_as_json, c
 from launch.evaluation.comparison.evaluation_comparison import compare_evaluations
 from launch.evaluation.comparison.paired_tasks import TaskPair, fisher_exact_p, pair_tasks
 from launch.evaluation.held_out.evaluation_store import finish_evaluation, store_pending_evaluation
-from launch.evaluation.results.evaluation_folder import EvaluationSpec
+from launch.evaluation.results.evaluation_folder import EvaluationSpec, check_evaluation_folder
 from launch.evaluation.scores import TaskTally
 from protocol.cli.exit_codes import EXIT_OK, EXIT_USER, main_guard
 from protocol.errors import UserError
@@ -29,7 +30,7 @@ from protocol.run_directory.terminal_recordings import CastWriter
 from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
 from tests.support.pages.standalone_pages import outside_urls, without_packages
 from tests.support.runs.attempts import make_attempt
-from tests.support.runs.evaluations import record_terminal, write_evaluation, write_run_attempts
+from tests.support.runs.evaluations import SPEC, record_terminal, write_evaluation, write_run_attempts
 from tests.support.runs.recorded_trajectories import make_run_config, write_run
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
@@ -268,3 +269,18 @@ def test_an_online_evaluation_is_compared_by_its_step(tmp_path: Path) -> None:
     assert [tally.passed for tally in late.tallies.values()] == [1, 1]
     with pytest.raises(UserError, match=r"name one of \S+/step-000004, \S+/step-000008"):
         open_evaluations([f"{run}/after"])
+
+
+@pytest.mark.parametrize("place", ["evaluation.json", "attempts.jsonl"])
+def test_an_evaluation_with_a_pipe_in_a_files_place_is_refused(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever opens a pipe to read waits until somebody writes to it."""
+    monkeypatch.chdir(tmp_path)
+    sent = write_evaluation(Path("evaluations/sent"), BEFORE, recorded=False)
+    (sent / place).unlink()
+    os.mkfifo(sent / place)
+    with pytest.raises(UserError, match=r"sent is not an evaluation|is a pipe"):
+        open_evaluations(["sent"])
+    with pytest.raises(UserError, match=f"{place} is a pipe"):
+        check_evaluation_folder(sent, SPEC)

@@ -29,6 +29,7 @@ from launch.runs.comparison import (
 from launch.runs.pruning import DEFAULT_PARTS, PrunablePart, find_prunable, prune_runs
 from launch.runs.query import run_query
 from launch.runs.run_list import list_run_rows, read_run_row
+from launch.simulate.run_trace import extract_trace
 from launch.trajectory_reader.trajectory_lookup import find_trajectory
 from protocol.cli.formatting import format_age, format_bytes
 from protocol.errors import UserError
@@ -344,6 +345,7 @@ def test_a_run_with_a_pipe_in_a_files_place_keeps_no_other_from_the_list(tmp_pat
         lambda: COMMAND.call(["query", "select * from runs", str(sent)]),
         lambda: load_resumed_config(sent, ()),
         lambda: find_trajectory(f"{sent}/train-g000000-s00"),
+        lambda: extract_trace(sent),
     ):
         with pytest.raises(UserError, match=r"summary\.json is a pipe"):
             use()
