@@ -77,7 +77,7 @@ def test_what_may_become_a_url_only_in_the_engine_is_refused(lines: str):
     [
         "# escape=`\nFROM a\nADD ht`tp://127.0.0.1:9/x /y",
         f"#\tEscape = `\nFROM a\nADD `\n{URL} /y",
-        f"# syntax=x\n# escape=`\nFROM a\nA`\n# why\nDD {URL} /y",
+        f"# syntax=docker/dockerfile:1\n# escape=`\nFROM a\nA`\n# why\nDD {URL} /y",
     ],
 )
 def test_a_backtick_hides_no_url(text: str):

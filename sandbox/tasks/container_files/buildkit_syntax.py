@@ -38,6 +38,7 @@ from sandbox.tasks.container_files.dockerfile import (
     Heredoc,
     escape_character,
     expand_known,
+    find_foreign_frontend,
     parse_arguments,
     parse_environment,
     read_statements,
@@ -137,6 +138,9 @@ def to_classic(build: ImageBuild, architecture: str, fetched: Mapping[str, bytes
         why = "some engines read another file than this: rename it, for example to Dockerfile"
         raise UnsupportedSyntaxError(f"the name {build.dockerfile!r} of the Dockerfile", why)
     text = build.files.get(build.dockerfile, b"").decode(errors="surrogateescape")
+    if frontend := find_foreign_frontend(text, build.args):
+        why = "only Docker's own frontend (docker/dockerfile) is followed, and another may read the file in another way"
+        raise UnsupportedSyntaxError(f"the frontend {frontend[:_SHOWN]}", why)
     rewriter = _Rewriter(build, architecture, fetched or {})
     lines = [line for statement in read_statements(text) for line in rewriter.rewrite(statement)]
     if not rewriter.changed and not _HAS_ADD.search(text):

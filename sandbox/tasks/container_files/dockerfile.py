@@ -33,6 +33,9 @@ _QUOTED_OR_HEREDOC = re.compile(
 )
 """A here-document begins with a separate word; ``$((1<<4))``, ``<<<`` and quoted text do not begin one."""
 
+_OWN_FRONTEND = re.compile(r"(?:[^@]*/)?docker/dockerfile(?:-upstream)?(?:[:@].*)?|")
+"""Matches Docker's own frontend of any version and from any registry, or none."""
+
 
 class Heredoc(NamedTuple):
     """A text between two lines of a Dockerfile."""
@@ -104,13 +107,24 @@ def read_statements(text: str) -> Iterator[DockerfileStatement]:
 
 def escape_character(text: str) -> str:
     """Return the character at the end of a line that goes on: a backslash unless a directive names the backtick."""
+    return "`" if _find_directive(text, "escape") == "`" else "\\"
+
+
+def find_foreign_frontend(text: str, args: Mapping[str, str]) -> str:
+    """Return the image by which a file or its build's arguments want it to be read; empty for Docker's own frontend."""
+    named = args.get("BUILDKIT_SYNTAX") or _find_directive(text, "syntax")
+    return "" if _OWN_FRONTEND.fullmatch(named) else named
+
+
+def _find_directive(text: str, name: str) -> str:
+    """Return the value of one of the comments with which a file may begin; empty without it."""
     for line in text.removeprefix("\ufeff").split("\n"):
         directive = re.match(r"\s*#\s*(\w+)\s*=\s*(\S*)", line)
         if directive is None:
             break
-        if directive[1].lower() == "escape":
-            return "`" if directive[2] == "`" else "\\"
-    return "\\"
+        if directive[1].lower() == name:
+            return directive[2]
+    return ""
 
 
 def _next_line(lines: UnreadLines) -> str:
@@ -145,11 +159,16 @@ def parse_plain_dockerfile(text: str) -> PlainDockerfile | None:
             harness_lines.append(whole)
         else:
             return None
-    if not image or harness_lines not in (
-        [],
-        [COPY_ROOTFS],
-        [COPY_SETUP, RUN_SETUP],
-        [COPY_ROOTFS, COPY_SETUP, RUN_SETUP],
+    if (
+        find_foreign_frontend(text, {})
+        or not image
+        or harness_lines
+        not in (
+            [],
+            [COPY_ROOTFS],
+            [COPY_SETUP, RUN_SETUP],
+            [COPY_ROOTFS, COPY_SETUP, RUN_SETUP],
+        )
     ):
         return None
     return PlainDockerfile(image, workdir, COPY_ROOTFS in harness_lines, COPY_SETUP in harness_lines)

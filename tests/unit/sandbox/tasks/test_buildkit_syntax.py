@@ -10,6 +10,7 @@ import pytest
 from sandbox.tasks.container_files.add_sources import UnsupportedSyntaxError
 from sandbox.tasks.container_files.build_context import BuildPlan, read_build_context
 from sandbox.tasks.container_files.buildkit_syntax import ClassicBuild, to_classic
+from sandbox.tasks.container_files.dockerfile import parse_plain_dockerfile
 from sandbox.tasks.file_tree import FileTree, TreeFile
 from sandbox.tasks.problems import TaskProblems
 from sandbox.tasks.task_containers import ImageBuild
@@ -40,6 +41,33 @@ def lines(text: str, **args: str) -> list[str]:
 def test_a_dockerfile_without_its_syntax_is_built_as_it_is(text: str) -> None:
     build = ImageBuild({"a": b"", "Dockerfile": f"FROM b\n{text}".encode()})
     assert to_classic(build, "amd64") == ClassicBuild(build, {})
+
+
+@pytest.mark.parametrize(
+    ("frontend", "is_own"),
+    [
+        ("docker/dockerfile:1.7-labs", True),
+        ("docker.io/docker/dockerfile@sha256:00", True),
+        ("mirror.example:5000/hub/docker/dockerfile-upstream:master", True),
+        ("ghcr.io/someone/pyproject:2", False),
+        ("someone/docker-dockerfile", False),
+        ("x@docker/dockerfile", False),
+    ],
+)
+def test_a_dockerfile_for_another_frontend_than_dockers_is_not_built_as_if_it_were_for_that(
+    frontend: str, *, is_own: bool
+) -> None:
+    directive = ImageBuild({"Dockerfile": f"# escape=`\n# Syntax = {frontend}\nFROM b\n".encode()})
+    argument = ImageBuild({"Dockerfile": b"FROM b\n"}, args={"BUILDKIT_SYNTAX": frontend})
+    comment = ImageBuild({"Dockerfile": f"FROM b\n# syntax={frontend}\n".encode()})
+    assert to_classic(comment, "amd64") == ClassicBuild(comment, {})
+    assert bool(parse_plain_dockerfile(directive.files["Dockerfile"].decode())) is is_own
+    for build in (directive, argument):
+        if is_own:
+            assert to_classic(build, "amd64") == ClassicBuild(build, {})
+        else:
+            with pytest.raises(UnsupportedSyntaxError, match=f"the frontend {frontend}"):
+                to_classic(build, "amd64")
 
 
 @pytest.mark.parametrize(
