@@ -12,7 +12,7 @@ from typing import Self
 import aiohttp
 import msgspec
 
-from sandbox.http.connections import FOREIGN_IDLE_S
+from protocol.idle_connections import FOREIGN_IDLE_S
 
 MAX_REPLY_BYTES = 16 << 20
 _SHOWN_CHARS = 300

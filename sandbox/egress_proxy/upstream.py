@@ -14,11 +14,11 @@ import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
+from protocol.idle_connections import FOREIGN_IDLE_S
 from sandbox.egress_proxy.cached_file import CachedFile, FetchFailedError, Headers, ResponseHead
 from sandbox.egress_proxy.file_cache import FileCache, cache_lifetime_s
 from sandbox.egress_proxy.own_addresses import is_own_address
 from sandbox.egress_proxy.rules import AllowList
-from sandbox.http.connections import FOREIGN_IDLE_S
 
 _CONNECT_S = 20.0
 _SILENCE_S = 60.0

@@ -21,11 +21,6 @@ _PART = 16
 """One in so many of a client's waiting connections gives way at a time: a flood must not search all each time."""
 _REFUSAL = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 """Answer to a connection that is refused."""
-CLIENT_IDLE_S = 10.0
-"""Seconds after which our clients use an idle connection no more, well before our servers close it: a request that is
-sent while the server closes is lost, and may not be repeated if it changes something."""
-FOREIGN_IDLE_S = 4.0
-"""The same for servers of others: uvicorn and Node.js close an idle connection after 5 s unless told otherwise."""
 ARRIVED = "longshore.arrived"
 """Key in the scope of a request that its endpoint answers without all of its body: it counts as arrived whole."""
 

@@ -18,7 +18,7 @@ from typing import Any, Self, cast
 import aiohttp
 import orjson
 
-from sandbox.http.connections import CLIENT_IDLE_S
+from protocol.idle_connections import OWN_IDLE_S
 from sandbox.http.messages import CLIENT_SPARE_S
 
 RETRY_PAUSE_S = 0.2
@@ -71,7 +71,7 @@ class JsonHttpClient:
     async def __aenter__(self) -> Self:
         headers = {"authorization": f"Bearer {self._token}"} if self._token else {}
         self._http = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=CLIENT_IDLE_S),
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=OWN_IDLE_S),
             headers=headers,
             raise_for_status=False,
         )

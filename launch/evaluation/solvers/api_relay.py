@@ -34,10 +34,11 @@ from actors.rollout.chat_policy import ChatRefusedError
 from launch.evaluation.solvers.relayed_conversation import RelayedConversation, RelayedRequest
 from launch.evaluation.solvers.relayed_replies import RelayedReply
 from protocol.errors import InfraError
+from protocol.idle_connections import FOREIGN_IDLE_S
 from protocol.trajectory import EpisodeStatus, Segment
 from sandbox.docker.network.container_sockets import listen_in_container
 from sandbox.http.aiohttp_connections import LimitedSite, application_runner, serving
-from sandbox.http.connections import FOREIGN_IDLE_S, OpenConnections
+from sandbox.http.connections import OpenConnections
 from sandbox.session.sandbox_session import SandboxSession
 
 _MOST_BYTES = 64 << 20

@@ -11,7 +11,8 @@ import pytest
 from starlette.applications import Starlette
 
 from actors.chat_api.client import ChatApiClient
-from sandbox.http.connections import CLIENT_IDLE_S, FOREIGN_IDLE_S, ConnectionLimits, OpenConnections
+from protocol.idle_connections import FOREIGN_IDLE_S, OWN_IDLE_S
+from sandbox.http.connections import ConnectionLimits, OpenConnections
 from sandbox.http.json_client import JsonHttpClient
 from sandbox.http.uvicorn_connections import server_config
 
@@ -51,7 +52,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 def test_our_servers_keep_an_idle_connection_longer_than_our_clients() -> None:
     limits = ConnectionLimits()
-    assert limits.head_s >= 2 * CLIENT_IDLE_S
+    assert limits.head_s >= 2 * OWN_IDLE_S
     assert server_config(Starlette(), OpenConnections(limits)).timeout_keep_alive > limits.head_s
 
 
@@ -61,7 +62,7 @@ def test_others_servers_do_too() -> None:
 
 async def test_a_client_of_our_servers_leaves_a_connection_that_was_idle_for_long(clock: list[float]) -> None:
     async with serving() as server, JsonHttpClient(server.url) as client:
-        for idle_s, connections in [(0.0, 1), (CLIENT_IDLE_S - 1, 1), (CLIENT_IDLE_S + 1, 2)]:
+        for idle_s, connections in [(0.0, 1), (OWN_IDLE_S - 1, 1), (OWN_IDLE_S + 1, 2)]:
             clock[0] += idle_s
             await client.post("/", {})
             assert server.connections == connections
