@@ -13,6 +13,7 @@ from sandbox.grading.shell_scripts.parser import parse_script
 from sandbox.grading.shell_scripts.script import (
     ASSIGNMENT,
     COMMAND_STARTERS,
+    MOST_CHARACTERS,
     ShellCommand,
     UnreadableScriptError,
     unquote,
@@ -23,8 +24,6 @@ from sandbox.tasks.task_network import NetworkMode
 from sandbox.toolchain.in_container.rewardkit_judges import find_judges
 from sandbox.toolchain.in_container.shim_rules import REWARDKIT, UV_TOOLS
 
-_MAX_CHARACTERS = 64 << 10
-"""Maximum length of a script that is read: a longer one would take too long."""
 _STARTERS = frozenset((REWARDKIT, "env", "python", "python3", *UV_TOOLS, *COMMAND_STARTERS))
 
 
@@ -50,7 +49,7 @@ def _asked_judges(script: str, tests: Mapping[str, bytes], read: set[str]) -> se
     """Return the files of judges that a script of the tests asks, itself or by scripts that it starts.
 
     ``read``: the scripts that have been read."""
-    if len(script) > _MAX_CHARACTERS:
+    if len(script) > MOST_CHARACTERS:
         return set()
     try:
         commands = parse_script(script).commands

@@ -25,10 +25,7 @@ from sandbox.grading.isolation.python_tests import Exposure, ExposureKind, find_
 from sandbox.grading.isolation.script_shell import choose_shell
 from sandbox.grading.isolation.unprivileged_programs import IsolationRisk, find_exposures, find_named_users
 from sandbox.grading.shell_scripts.parser import parse_script
-from sandbox.grading.shell_scripts.script import ShellScript, UnreadableScriptError
-
-_MAX_CHARACTERS = 64 << 10
-"""Maximum total length of the scripts that are read: longer ones would take too long."""
+from sandbox.grading.shell_scripts.script import MOST_CHARACTERS, ShellScript, UnreadableScriptError
 
 
 class Isolation(StrEnum):
@@ -111,8 +108,8 @@ def find_isolation_risk(
         return by_name
     if not choose_shell(script, verifier=verifier).is_toolchain:
         return IsolationRisk(script.split("\n", 1)[0])
-    if sum(map(len, (script, *scripts_beside.values()))) > _MAX_CHARACTERS:
-        return IsolationRisk(f"more than {_MAX_CHARACTERS} characters")
+    if sum(map(len, (script, *scripts_beside.values()))) > MOST_CHARACTERS:
+        return IsolationRisk(f"more than {MOST_CHARACTERS} characters")
     try:
         main, others = parse_script(script), {path: parse_script(text) for path, text in scripts_beside.items()}
     except (UnreadableScriptError, RecursionError) as error:

@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-_OPENERS = frozenset(
-    ("shutil.copy", "shutil.copy2", "shutil.copyfile", "shutil.move", "filecmp.cmp", "sqlite3.connect")
-)
+_OPENERS = frozenset((
+    "shutil.copy", "shutil.copy2", "shutil.copyfile", "shutil.move", "filecmp.cmp", "sqlite3.connect",
+))  # fmt: skip
 _SQL = frozenset(("execute", "executescript", "executemany", "sql", "read_sql", "read_sql_query"))
 _READS = frozenset(("open", "read_text", "read_bytes", "check_output", "getoutput"))
 _NO_PATHS = frozenset(("len", "int", "float", "bool", "sum", "any", "all", "set", "StringIO", "BytesIO", "isinstance"))
@@ -89,10 +89,18 @@ def _names_in(target: ast.expr) -> Iterator[str]:
 
 
 def _is_directed(call: ast.Call, names: _Names) -> bool:
-    name, method = ast.unparse(call.func), _last_name(call)
-    named = call.args[:1] if method == "open" or method in _SQL or name in _OPENERS else []
-    if isinstance(call.func, ast.Attribute) and method in ("open", "read_text", "read_bytes"):
-        named.append(call.func.value)
+    named = list[ast.expr]()
+    match call.func:
+        case ast.Attribute(value=ast.Name(id=module), attr=method) if f"{module}.{method}" in _OPENERS:
+            named = call.args[:1]
+        case ast.Attribute(attr=method) if method in _SQL:
+            named = call.args[:1]
+        case ast.Attribute(value=owner, attr="open" | "read_text" | "read_bytes"):
+            named = [owner, *call.args[:1]]
+        case ast.Name(id="open"):
+            named = call.args[:1]
+        case _:
+            pass
     return any(_is_agents(each, names) and not _is_file(each, names) for each in named)
 
 

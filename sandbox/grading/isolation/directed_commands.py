@@ -8,7 +8,14 @@ from itertools import dropwhile, pairwise
 
 from sandbox.grading.isolation.python_tests import Exposure, ExposureKind
 from sandbox.grading.shell_scripts.parser import parse_script
-from sandbox.grading.shell_scripts.script import ASSIGNMENT, ShellCommand, ShellScript, UnreadableScriptError, unquote
+from sandbox.grading.shell_scripts.script import (
+    ASSIGNMENT,
+    MOST_CHARACTERS,
+    ShellCommand,
+    ShellScript,
+    UnreadableScriptError,
+    unquote,
+)
 
 _FROM_FILE = re.compile(
     r"(?:\$\(|`)\s*(?:<|(?:cat|head|tail|cut|tr|grep|sort)\b)(?:(?!/tests\b|TEST_DIR)[^()`])*(?:[)`]|\Z)"
@@ -27,14 +34,16 @@ whose options mostly have no value."""
 
 
 def find_directed_commands(script: str, others: Mapping[str, str]) -> Iterator[Exposure]:
-    """Yield each such command, but none of a script that cannot be parsed; ``others``: those beside the test script, by
-    path."""
+    """Yield each such command, but none of a script that is too long or cannot be parsed; ``others``: those beside the
+    test script, by path."""
     for path, text in {"the test script": script, **others}.items():
+        if len(text) > MOST_CHARACTERS:
+            continue
         try:
             parsed = parse_script(text)
         except (UnreadableScriptError, RecursionError):
             continue
-        data, names = text.encode(), _directed_names(parsed)
+        data, names = text.encode(errors="replace"), _directed_names(parsed)
         for command in parsed.commands:
             words = " ".join(command.words)
             runs_sql = _READS_SQL.match(words) or (command.has_input and _IS_GIVEN_SQL.match(data, command.offset))

@@ -73,7 +73,10 @@ def _exposures_of(
 ) -> tuple[Exposure, ...]:
     """Return those of one file: several questions about a task ask for them, and parsing takes most of their time."""
     tree = parse_python(data)
-    return () if tree is None else tuple(_exposures(path, tree, own, dict(passed_on)))
+    try:
+        return () if tree is None else tuple(_exposures(path, tree, own, dict(passed_on)))
+    except RecursionError:
+        return (Exposure(ExposureKind.IMPORTED, path, 1, "code that is nested too deeply to be read"),)
 
 
 @lru_cache(maxsize=256)

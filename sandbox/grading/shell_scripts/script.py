@@ -16,6 +16,8 @@ SHELLS = frozenset(("sh", "ash", "bash"))
 DECLARING_BUILTINS = frozenset(("declare", "export", "local", "readonly", "typeset"))
 """Builtins that set the variables that their arguments name."""
 ASSIGNMENT = re.compile(r"\w+\+?=")
+MOST_CHARACTERS = 64 << 10
+"""Maximum length of scripts that are read: the parser takes some ten seconds for 1 MiB."""
 _SHELL_OPTION = re.compile(r"-[eux]+")
 
 

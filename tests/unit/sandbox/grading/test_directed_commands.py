@@ -45,3 +45,8 @@ def test_a_command_that_reads_what_the_agent_names_is_found(command: str):
 )
 def test_a_command_that_reads_what_the_tests_name_is_none(command: str):
     assert not [*find_directed_commands(f"#!/bin/bash\n{command}\n", {})]
+
+
+@pytest.mark.parametrize("text", ["cat $(cat /app/a)\n" * 10_000, "echo \ud800\n"])
+def test_no_text_holds_or_ends_the_reader(text: str):
+    assert not [*find_directed_commands(text, {})]

@@ -208,6 +208,11 @@ def test_tests_that_only_look_at_what_the_agent_wrote_open_nothing_for_it(text: 
     assert not [*find_python_exposures({"test_outputs.py": code.encode()})]
 
 
+def test_code_that_is_nested_too_deeply_is_not_called_safe():
+    tests = {"test_outputs.py": b"open(open('/app/a').read())" + b".open()" * 250}
+    assert [each.kind for each in find_python_exposures(tests)] == [IMPORTED]
+
+
 def test_a_grade_claims_no_more_isolation_than_its_tests_have():
     exposed = {"test_outputs.py": b"import solution"}
     assert find_reported_isolation(Isolation.TOOLCHAIN, "pytest", exposed) is Isolation.SHARED
