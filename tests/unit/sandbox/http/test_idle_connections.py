@@ -20,7 +20,7 @@ UVICORN_KEEPS_S = 5
 ANSWER = b"HTTP/1.1 200 OK\r\ncontent-length: 11\r\n\r\n" + b'{"ok":true}'
 
 
-class Server:
+class CountingServer:
     """A server that keeps every connection, and counts them."""
 
     url = ""
@@ -34,8 +34,8 @@ class Server:
 
 
 @asynccontextmanager
-async def serving() -> AsyncGenerator[Server]:
-    server = Server()
+async def serving() -> AsyncGenerator[CountingServer]:
+    server = CountingServer()
     listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
     async with asyncio.timeout(60), listening:
         server.url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
