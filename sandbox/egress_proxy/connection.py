@@ -18,6 +18,7 @@ from yarl import URL
 from sandbox.docker.network.proxy_address import PROXY_SAYS
 from sandbox.egress_proxy import index_links
 from sandbox.egress_proxy.cached_file import FetchFailedError, ResponseHead
+from sandbox.egress_proxy.reading_allowance import ReadingAllowance
 from sandbox.egress_proxy.rules import AllowList
 from sandbox.egress_proxy.upstream import (
     EgressRefusedError,
@@ -68,6 +69,7 @@ class _Connection:
     ) -> None:
         self._reader, self._writer, self._access, self._upstream = reader, writer, access, upstream
         self._http = h11.Connection(h11.SERVER)
+        self._reading = ReadingAllowance()
         self._events = 0
 
     async def run(self) -> None:
@@ -108,8 +110,7 @@ class _Connection:
         data = self._http.send(event)
         if data:
             self._writer.write(data)
-            async with asyncio.timeout(_CLIENT_S):
-                await self._writer.drain()
+            await self._reading.wait(self._writer.drain(), len(data))
 
     async def _reply(self, status: int, text: str) -> None:
         """Send a reply of the proxy itself, and then end the connection."""

@@ -157,8 +157,7 @@ class UpstreamClient:
         connector = aiohttp.TCPConnector(
             resolver=self._pinned,
             use_dns_cache=False,
-            limit=0,
-            limit_per_host=32,
+            limit=0,  # each sandbox is bounded in its connections to the proxy: none waits for what others hold
             keepalive_timeout=FOREIGN_IDLE_S,
         )
         self._session = aiohttp.ClientSession(
