@@ -7,6 +7,7 @@ replaced is read again from its start.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -47,6 +48,8 @@ class FileTail:
         self.rotated = 0
         """Number of times that the file shrank or was replaced."""
         self._inode: int | None = None
+        self._torn = self._searched = 0
+        """Offsets between which there is no newline, so that a poll searches only what is new of a torn line."""
 
     def iter_lines(self, until: int | None = None) -> Iterator[TailedLine]:
         """Yield the unread lines, oldest first, up to byte ``until``.  The caller moves ``offset``, line by line."""
@@ -55,17 +58,21 @@ class FileTail:
             if end <= self.offset:
                 return
             with self.path.open("rb") as file:
-                at, rest, size = file.seek(self.offset), b"", MIN_CHUNK_BYTES
-                while chunk := file.read(min(size, end - file.tell())):
-                    *whole, rest = (rest + chunk).split(b"\n")
+                at, size = self.offset, MIN_CHUNK_BYTES
+                read = file.seek(self._searched if self._torn == at else at)
+                while chunk := file.read(min(size, end - read)):
+                    *whole, _ = chunk.split(b"\n")
+                    if whole:
+                        whole[0] = os.pread(file.fileno(), read - at, at) + whole[0]
                     size = MIN_CHUNK_BYTES if whole else min(2 * size, MAX_CHUNK_BYTES)
+                    read += len(chunk)
                     for raw in whole:
                         at += len(raw) + 1
                         yield TailedLine(raw, at)
-                    if len(rest) > MAX_LINE_BYTES:
-                        at += len(rest)
-                        rest = b""
+                    if read - at > MAX_LINE_BYTES:
+                        at = read
                         yield TailedLine(b"", at)
+                    self._torn, self._searched = at, read
         except OSError:
             return
 
@@ -94,6 +101,7 @@ class FileTail:
         stat = self.path.stat()
         if stat.st_size < self.offset or self._inode not in {None, stat.st_ino}:
             self.offset, self.rotated = 0, self.rotated + 1
+            self._torn = self._searched = 0
         self._inode = stat.st_ino
         return stat.st_size
 

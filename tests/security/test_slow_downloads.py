@@ -97,9 +97,12 @@ async def test_a_client_that_reads_a_little_at_a_time_is_cut(tmp_path: Path, mon
     monkeypatch.setattr(reading_allowance, "LEAST_BYTES_PER_S", 1 << 40)
     async with proxy_before(Origin(), tmp_path) as proxy:
         reader = await proxy.get("endless")
+        received = 0
         with contextlib.suppress(ConnectionResetError):
-            while await reader.read(len(PIECE)):
+            while piece := await reader.read(len(PIECE)):
+                received += len(piece)
                 await asyncio.sleep(0.01)
+    assert received
 
 
 class SlowClient:
