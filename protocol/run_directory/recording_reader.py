@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias, cast
+from typing import NamedTuple, TypeAlias, cast
 
 import orjson
 
 from protocol.run_directory.file_tail import FileTail
-from protocol.run_directory.json_fields import parse_json_object
+from protocol.run_directory.json_fields import Event, parse_json_object
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
 RecordingEvent: TypeAlias = tuple[float, str]
@@ -27,6 +27,13 @@ class RecordingChunk:
     title: str = ""
 
 
+class ScreenSize(NamedTuple):
+    """Size of a terminal, in characters."""
+
+    width: int
+    height: int
+
+
 def recording_path(run_dir: Path, trajectory: str) -> Path | None:
     """Return the path of a trajectory's recording; None for an invalid trajectory name."""
     return run_dir / "terminals" / f"{trajectory}.cast" if _NAME.fullmatch(trajectory) else None
@@ -41,11 +48,16 @@ def read_recording(path: Path, offset: int = 0, max_bytes: int = 1 << 18) -> Rec
     for raw, _ in file.read_lines(max_bytes).lines:
         if raw.startswith(b"{"):
             header = parse_json_object(raw) or {}
-            width, height = _bounded(header.get("width"), 80), _bounded(header.get("height"), 24)
+            width, height = screen_size(header)
             title = str(header.get("title") or "")
         elif (event := _event(raw)) is not None:
             events.append(event)
     return RecordingChunk(events, file.offset, width, height, title)
+
+
+def screen_size(header: Event) -> ScreenSize:
+    """Return the size that a recording's first line states, within what a player draws."""
+    return ScreenSize(_bounded(header.get("width"), 80), _bounded(header.get("height"), 24))
 
 
 def _event(raw: bytes) -> RecordingEvent | None:

@@ -11,7 +11,8 @@ import orjson
 from launch.monitor.run_state.sanitize import TerminalSanitizer
 from protocol.plain_text import sanitize_text
 from protocol.run_directory.file_tail import FileTail
-from protocol.run_directory.json_fields import parse_json_object
+from protocol.run_directory.json_fields import Event, get_integer, get_text, parse_json_object
+from protocol.run_directory.recording_reader import screen_size
 from protocol.run_directory.terminal_recordings import turn_marker_label
 
 MAX_BYTES = 8 << 20
@@ -54,9 +55,7 @@ def read_sanitized_recording(path: Path) -> Iterator[bytes]:
     screen = TerminalSanitizer()
     for raw, offset in _lines(path):
         if not offset and (header := parse_json_object(raw)) is not None:
-            kept = {key: header[key] for key in ("version", "width", "height", "timestamp") if key in header}
-            title = header.get("title")
-            yield orjson.dumps(kept | {"title": sanitize_text(title) if isinstance(title, str) else ""}) + b"\n"
+            yield orjson.dumps(_safe_header(header)) + b"\n"
             continue
         match _parsed(raw):
             case [int() | float() as t, "o", str() as data]:
@@ -65,6 +64,15 @@ def read_sanitized_recording(path: Path) -> Iterator[bytes]:
                 yield orjson.dumps([t, "m", sanitize_text(label)]) + b"\n"
             case _:
                 pass
+
+
+def _safe_header(header: Event) -> Event:
+    return {
+        "version": 2,
+        **screen_size(header)._asdict(),
+        "timestamp": get_integer(header, "timestamp"),
+        "title": sanitize_text(get_text(header, "title")),
+    }
 
 
 def _lines(path: Path) -> Iterator[tuple[bytes, int]]:

@@ -239,6 +239,14 @@ def test_a_recording_is_safe_to_play(tmp_path: Path) -> None:
     assert list(read_sanitized_recording(tmp_path / "none.cast")) == []
 
 
+def test_a_forged_header_of_a_recording_is_safe_to_play(tmp_path: Path) -> None:
+    path = tmp_path / "x.cast"
+    forged = {"version": "<b>", "width": 1_000_000_000, "height": [1], "timestamp": "<img src=x onerror=1>", "title": 3}
+    path.write_bytes(orjson.dumps(forged) + b"\n")
+    (header,) = map(orjson.loads, read_sanitized_recording(path))
+    assert header == {"version": 2, "width": 400, "height": 24, "timestamp": 0, "title": ""}
+
+
 # -- a long run --------------------------------------------------------------------------------------------------------
 
 
