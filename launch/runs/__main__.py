@@ -29,7 +29,7 @@ from launch.runs.comparison import (
     render_run_comparison,
 )
 from launch.runs.pruning import DEFAULT_PARTS, PrunablePart, prune_runs
-from launch.runs.query import TABLES, run_query
+from launch.runs.query import MAX_ROW_BYTES, TABLES, run_query
 from launch.runs.run_list import RUN_COLUMNS, format_run_row, list_run_rows
 from protocol.cli.arguments import AtLeastOne, CommandArguments, Flag, JsonFlag, comma_separated, option
 from protocol.cli.command import Command
@@ -154,10 +154,19 @@ def _query(sql: str, paths: Sequence[Path], most: int, out: JsonOutput) -> None:
     for path in chosen:
         require_plain_files(path)
     answer = run_query(sql, chosen, most=most, now=time.time())
-    out.set_result({"columns": list(answer.columns), "rows": [list(row) for row in answer.rows], "more": answer.more})
+    out.set_result(
+        {
+            "columns": list(answer.columns),
+            "rows": [list(row) for row in answer.rows],
+            "more": answer.more,
+            "left_out": dict(answer.left_out),
+        }
+    )
     _print(answer.columns, [["–" if value is None else str(value) for value in row] for row in answer.rows])
     if answer.more:
         error_console().print(f"more than {most} rows match: --limit N shows more")
+    for name, count in answer.left_out.items():
+        error_console().print(f"{name}: rows that are damaged or above {format_bytes(MAX_ROW_BYTES)} left out: {count}")
 
 
 def _prune(given: PruneRunsArguments, out: JsonOutput) -> None:

@@ -34,6 +34,8 @@ from protocol.run_directory.run_tail import read_events
 from protocol.run_directory.trajectory_export import read_export_index
 
 TableRow = Mapping[str, object]
+MAX_ROW_BYTES = 16 << 20
+"""Most bytes of a row, as DuckDB's ``maximum_object_size`` is by default."""
 _EXAMPLE = ': write one query in SQL, as "select run, step, reward_mean from metrics"'
 _NO_TABLE = re.compile(r"Table with name (\S+) does not exist")
 
@@ -44,20 +46,24 @@ class QueryResult:
     rows: Sequence[Sequence[JsonValue]]
     more: bool
     """Whether there are more rows than were asked for."""
+    left_out: Mapping[str, int]
+    """Table → number of its rows that are damaged or too long to be loaded."""
 
 
 def run_query(sql: str, run_dirs: Sequence[Path], *, most: int, now: float) -> QueryResult:
     """Run a query.  Raises UserError for SQL that DuckDB refuses."""
-    empty: list[str] = []
+    empty, left_out = list[str](), dict[str, int]()
     with DuckDbSession() as duck, tempfile.TemporaryDirectory(prefix="ls-query-") as folder:
         if (statements := duck.count_statements(sql)) != 1:
             raise UserError(
                 f"there are {statements} queries{_EXAMPLE}" if statements else f"the query is empty{_EXAMPLE}"
             )
         for name in _named(sql):
-            rows = [row for path in run_dirs for row in TABLES[name](path, now)]
-            _load(duck, name, Path(folder), rows)
-            empty += [] if rows else [name]
+            found = [_encode(row) for path in run_dirs for row in TABLES[name](path, now)]
+            lines = [line for line in found if line]
+            _load(duck, name, Path(folder), lines)
+            empty += [] if lines else [name]
+            left_out |= {name: len(found) - len(lines)} if len(lines) < len(found) else {}
         for shut in ("SET enable_external_access = false", "SET lock_configuration = true"):
             duck.execute(shut)
         try:
@@ -70,7 +76,8 @@ def run_query(sql: str, run_dirs: Sequence[Path], *, most: int, now: float) -> Q
         columns, rows = duck.fetch_rows(most + 1)
     if not columns:
         raise UserError(f"this asks for no rows{_EXAMPLE}")
-    return QueryResult(columns, [[to_json_value(value) for value in row] for row in rows[:most]], len(rows) > most)
+    shown = [[to_json_value(value) for value in row] for row in rows[:most]]
+    return QueryResult(columns, shown, len(rows) > most, left_out)
 
 
 def _named(sql: str) -> list[str]:
@@ -85,13 +92,24 @@ def _without_rows(names: Sequence[str]) -> str:
     return f"there is no row of {', '.join(names)} yet in what was asked, so no column either: " if names else ""
 
 
-def _load(duck: DuckDbSession, name: str, folder: Path, rows: Sequence[TableRow]) -> None:
+def _encode(row: TableRow) -> bytes:
+    """Return a row as a line for DuckDB; empty for one that it would refuse, and with it the whole table."""
+    if not isinstance(row.get("t", 0.0), int | float | None):
+        return b""
+    try:
+        line = orjson.dumps(row) + b"\n"
+    except orjson.JSONEncodeError:  # nested more deeply than can be written
+        return b""
+    return line if len(line) <= MAX_ROW_BYTES else b""
+
+
+def _load(duck: DuckDbSession, name: str, folder: Path, lines: Sequence[bytes]) -> None:
     """Load a table; one without rows gets its first column."""
-    if not rows:
+    if not lines:
         duck.execute(f"CREATE TABLE {name} (run VARCHAR)")
         return
     file = folder / f"{name}.jsonl"
-    file.write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in rows))
+    file.write_bytes(b"".join(lines))
     events = ", columns = {run: 'VARCHAR', t: 'DOUBLE', kind: 'VARCHAR', writer: 'VARCHAR', line: 'JSON'}"
     columns = events if name == "events" else ", sample_size = -1"
     duck.execute(

@@ -27,7 +27,7 @@ from launch.runs.comparison import (
     render_run_comparison,
 )
 from launch.runs.pruning import DEFAULT_PARTS, PrunablePart, find_prunable, prune_runs
-from launch.runs.query import run_query
+from launch.runs.query import MAX_ROW_BYTES, run_query
 from launch.runs.run_list import list_run_rows, read_run_row
 from launch.simulate.run_trace import extract_trace
 from launch.trajectory_reader.trajectory_lookup import find_trajectory
@@ -223,6 +223,32 @@ def test_lines_that_are_not_events_do_not_affect_a_query(folder: Path) -> None:
     with next((run / "events").glob("*.jsonl")).open("ab") as file:
         file.write(b'0\n[]\n"x"\n{"torn": ')
     assert ask(query, run) == [[whole]]
+
+
+@pytest.mark.parametrize(
+    ("file", "line"),
+    [
+        ("events/driver.jsonl", b'{"t": "x", "kind": "run.started"}'),
+        ("events/driver.jsonl", b'{"t": {}, "kind": "run.started"}'),
+        ("events/driver.jsonl", b'{"t": 1, "kind": "run.started", "deep": ' + b"[" * 300 + b"]" * 300 + b"}"),
+        ("events/driver.jsonl", b'{"t": 1, "kind": "' + b"a" * MAX_ROW_BYTES + b'"}'),
+        ("metrics.jsonl", b'{"step": 9, "t": 1.0, "note": "' + b"a" * MAX_ROW_BYTES + b'"}'),
+        ("metrics.jsonl", b'{"step": 9, "t": "x"}'),
+    ],
+    ids=lambda value: value.decode()[:20] if isinstance(value, bytes) else value,
+)
+def test_a_query_leaves_out_and_counts_lines_that_cannot_be_loaded(
+    folder: Path, capsys: pytest.CaptureFixture[str], file: str, line: bytes
+) -> None:
+    run = make_run(folder, "a", steps=2)
+    table = file.removesuffix(".jsonl").partition("/")[0]
+    query = f"SELECT count(*) FROM {table}"  # noqa: S608  a table of this test
+    ((whole,),) = ask(query, run)
+    with (run / file).open("ab") as damaged:
+        damaged.write(line + b"\n")
+    assert ask(query, run) == [[whole]]
+    COMMAND.call(["query", query, str(run)])
+    assert f"{table}: rows that are damaged or above 16.0 MiB left out: 1" in " ".join(capsys.readouterr().err.split())
 
 
 def test_a_record_with_invalid_tables_is_damaged(folder: Path) -> None:
