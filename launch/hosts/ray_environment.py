@@ -19,19 +19,23 @@ LOCAL_RAY_ENVIRONMENT = {
     "RAY_worker_niceness": "0",
     "RAY_gcs_rpc_server_reconnect_timeout_s": "20",
     "RAY_task_events_report_interval_ms": "0",
+    "RAY_worker_oom_score_adjustment": "0",
 }
 """The second keeps nodes on loopback: without it, Ray replaces 127.0.0.1 with this machine's outer address.  The third
 gives actors the same priority as the Docker daemon.  The fourth ends the other processes of a killed head before the
 containers' deadline.  The fifth lets Ray record no event of each call of an actor, which nothing here reads: its head
-would keep 100,000 of them, about 3 KiB each."""
+would keep 100,000 of them, about 3 KiB each.  The sixth makes actors no better choice than other processes for a kernel
+without memory: they would be the first, before any sandbox."""
 CLUSTER_RAY_ENVIRONMENT = {
     "RAY_health_check_period_ms": "3000",
     "RAY_health_check_timeout_ms": "15000",
     "RAY_health_check_failure_threshold": "5",
     "RAY_gcs_rpc_server_reconnect_timeout_s": "120",
+    "RAY_worker_oom_score_adjustment": "0",
 }
 """Variables for ``ray start`` on every node of a cluster of several machines: an unreachable node counts as lost after
-90 s, one whose Ray was killed after 15 s, and an unreachable head after 120 s."""
+90 s, one whose Ray was killed after 15 s, and an unreachable head after 120 s.  The last one
+is explained above."""
 _ANSWER_S = 30.0
 """Seconds for a cluster to answer, including the start of Python."""
 

@@ -16,6 +16,9 @@ from sandbox.process_limits import ProcessLimit
 
 HOSTNAME = "sandbox"
 """Host name of a container that has no other."""
+OOM_SCORE_ADJ = 400
+"""What a container adds to its processes' claim to be ended when the whole machine's memory is used up: 0.4 of that
+memory. None of them can be below it. PID 1's children begin at 500 (``sandbox/init/slot.c``)."""
 AGENT_PROGRAMS = "/.hns"
 """Folder in a sandbox with the programs of an agent that is not the image's."""
 PRIVATE_DNS: Json = {"Dns": ["127.0.0.254"], "DnsOptions": ["timeout:1", "attempts:1"]}
@@ -185,6 +188,7 @@ class ContainerSpec:
                 "PidsLimit": limits.pids,
                 "Memory": limits.memory_bytes,
                 "MemorySwap": limits.memory_bytes,
+                "OomScoreAdj": OOM_SCORE_ADJ,
                 "ShmSize": limits.shm_bytes,
                 "Tmpfs": tmpfs_options(self.tmpfs),
                 "NanoCpus": int(limits.cpus * 1e9),

@@ -13,7 +13,7 @@ from collections.abc import Collection, Generator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Self, cast
+from typing import NamedTuple, Self, cast
 from urllib.parse import quote
 
 import aiodocker
@@ -49,6 +49,13 @@ class ContainerInfo:
     labels: Mapping[str, str]
     state: str
     """``created``, ``running``, ``exited``, … as Docker names it."""
+
+
+class MachineSize(NamedTuple):
+    """What a daemon's machine has."""
+
+    cpus: int
+    memory_mb: int
 
 
 class DockerEngine:
@@ -242,9 +249,10 @@ class DockerEngine:
         """Return whether containers survive a restart of this daemon. Raises DockerEngineError."""
         return bool((await self.info()).get("LiveRestoreEnabled"))
 
-    async def cpus(self) -> int:
-        """Return the number of this daemon's CPUs. Raises DockerEngineError."""
-        return int((await self.info())["NCPU"])
+    async def machine(self) -> MachineSize:
+        """Return what this daemon's machine has. Raises DockerEngineError."""
+        info = await self.info()
+        return MachineSize(int(info["NCPU"]), int(info["MemTotal"]) >> 20)
 
     async def info(self) -> Json:
         """Return the daemon's description of itself. Raises DockerEngineError."""

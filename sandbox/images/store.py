@@ -244,7 +244,7 @@ class ImageStore:
                         name,
                         network=network_access.network,
                         timeout_s=timeout_s,
-                        limits=BuildLimits.for_task(task),
+                        limits=BuildLimits.for_task(task, await self._engine.machine()),
                         access=access,
                         report=report,
                     )

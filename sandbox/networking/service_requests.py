@@ -9,6 +9,7 @@ from typing import Any
 
 from sandbox.default_limits import SERVICE_PIDS
 from sandbox.docker.container_spec import (
+    OOM_SCORE_ADJ,
     PRIVATE_DNS,
     ContainerLimits,
     VolumeMount,
@@ -98,6 +99,7 @@ def service_request(
             "StorageOpt": storage_options(SERVICE_LIMITS) if settings.disk_quota else {},
             "Memory": memory,
             "MemorySwap": memory,
+            "OomScoreAdj": OOM_SCORE_ADJ,
             "ShmSize": service.shm_mb << 20,
             "Tmpfs": tmpfs_options(service.tmpfs),
             "NanoCpus": int(service.cpus * 1e9),

@@ -25,7 +25,7 @@ from protocol.errors import InfraError, UserError
 from protocol.processes import open_files
 from sandbox.agent_programs import AgentPrograms
 from sandbox.docker.container_spec import ImageConfig
-from sandbox.docker.engine import DockerEngine
+from sandbox.docker.engine import DockerEngine, MachineSize
 from sandbox.docker.labels import POOL_PROCESS_LABEL
 from sandbox.docker.retry import DockerEngineError
 from sandbox.egress_proxy.lazy_proxy import LazyEgressProxy
@@ -39,7 +39,7 @@ from sandbox.pool.container_template import NO_SERVICES, ContainerTemplate
 from sandbox.pool.disk_bound import DiskBound, probe_disk_bound
 from sandbox.pool.disk_watch import DiskWatch
 from sandbox.pool.heartbeat import SessionHeartbeat
-from sandbox.pool.machine_cpus import check_cpus
+from sandbox.pool.machine_size import check_machine
 from sandbox.pool.settings import PoolSettings, PoolStatistics
 from sandbox.pool.unanswered_calls import UnansweredCallCleanup
 from sandbox.pool.warm_pool import WarmPool
@@ -75,8 +75,8 @@ class SandboxPool:
         self._task_services: TaskServices | None = None
         self._open = AsyncExitStack()
         self._closed = self._failed = self._swept = 0
-        self._cpus = 0
-        """Number of the engine's CPUs, once the pool is open."""
+        self._machine = MachineSize(0, 0)
+        """What the engine's machine has, once the pool is open."""
         self._image_configs: dict[str, ImageConfig] = {}
 
     async def __aenter__(self) -> Self:
@@ -86,7 +86,7 @@ class SandboxPool:
             await stack.enter_async_context(self.engine)
             await self.remove_abandoned()
             template.live_restore = await self.engine.has_live_restore()
-            self._cpus = await self.engine.cpus()
+            self._machine = await self.engine.machine()
             await stack.enter_async_context(self.egress_proxy)
             labels = template.labels(self.settings.containers.max_lifetime_s)
             networks = await SandboxNetworks.open(
@@ -162,7 +162,7 @@ class SandboxPool:
         self, task: Task, programs: AgentPrograms | None, lifetime_s: float, stack: AsyncExitStack
     ) -> tuple[SandboxSession, ContainerKind]:
         """Open a session that ends with ``stack``."""
-        check_cpus(task, self._cpus)
+        check_machine(task, self._machine)
         image = await stack.enter_async_context(self.images.reserve(task))
         tests_images = await self._tests_images(task, stack)
         kind = await self._kind_for(task, image, programs=programs)

@@ -227,8 +227,8 @@ async def test_no_spelling_of_an_add_makes_the_engine_fetch(docker_engine: Sandb
 async def test_the_steps_of_a_build_have_limits(docker_engine: SandboxHost):
     limits = "cat /sys/fs/cgroup/memory.max /sys/fs/cgroup/memory/memory.limit_in_bytes 2>/dev/null | head -n 1"
     quota = "cat /sys/fs/cgroup/cpu.max /sys/fs/cgroup/cpu/cpu.cfs_quota_us 2>/dev/null | head -n 1 | cut -d' ' -f1"
-    run = f'RUN [ "$({limits})" = {5000 << 20} ] && [ "$({quota})" = 300000 ] && [ "$(ulimit -c)" = 0 ]'
-    task = replace(built(docker_engine, run, NetworkMode.NONE), memory_mb=5000, cpus=3.0)
+    run = f'RUN [ "$({limits})" = {5000 << 20} ] && [ "$({quota})" = 200000 ] && [ "$(ulimit -c)" = 0 ]'
+    task = replace(built(docker_engine, run, NetworkMode.NONE), memory_mb=5000, cpus=1.0)
     async with SandboxPool(PoolSettings("test-walls", "test", 1), docker_engine) as pool:
         async with pool.images.reserve(task) as image:
             assert image

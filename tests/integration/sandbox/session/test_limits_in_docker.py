@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from sandbox.capabilities import BASE_CAPABILITIES
+from sandbox.docker.container_spec import OOM_SCORE_ADJ
 from sandbox.errors import TaskFault
 from sandbox.grading.grader import grade_sandbox
 from sandbox.pool.sandbox_pool import SandboxPool
 from sandbox.process_limits import UNLIMITED, ProcessLimit
 from sandbox.tasks.task import Task
+from sandbox.tasks.task_containers import TaskService
 from sandbox.tasks.task_grading import GradingLevel
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
@@ -124,6 +127,27 @@ async def test_the_number_of_processes_is_bounded_and_reaching_the_bound_is_not_
 async def test_memory_is_bounded_and_swap_does_not_extend_it(pool: SandboxPool):
     output = await inside(pool, "head -c 300000000 /dev/zero | tail -c 299999999 | wc -c; echo rc=${PIPESTATUS[1]}")
     assert output.endswith("rc=137\n")
+
+
+def may_forbid_lowering() -> bool:
+    """Return whether this machine's processes may have CAP_SYS_RESOURCE."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    (bounding,) = [line.split()[1] for line in lines if line.startswith("CapBnd:")]
+    return bool(int(bounding, 16) >> 24 & 1)
+
+
+async def test_a_container_is_ended_before_the_run_when_the_machine_has_no_memory_left(pool: SandboxPool):
+    """No process of it can change that, be it an agent's or a service's, where the engine may forbid it."""
+    show = "/.sbx/busybox cat /proc/1/oom_score_adj"
+    lower = "for each in $(/.sbx/busybox seq 1000 -1 -1000); do echo $each > /proc/self/oom_score_adj; done"
+    lowest = f"{lower}; /.sbx/busybox cat /proc/self/oom_score_adj"
+    web = f"({show}; {lowest}) > /tmp/score 2>/dev/null; exec /.sbx/busybox httpd -f -p 8000 -h /tmp"
+    service = TaskService("web", command=("/.sbx/busybox", "sh", "-c", web), healthcheck="test -s /tmp/score")
+    task = replace(TASK, services=(service,))
+    ask = "exec 3<>/dev/tcp/web/8000; printf 'GET /score HTTP/1.0\\r\\n\\r\\n' >&3; timeout 10 cat <&3 | tail -n 2"
+    async with pool.acquire(task) as session:
+        outputs = [(await session.run(f"({each}) 2>/dev/null", S)).output for each in (f"{show}; {lowest}", ask)]
+    assert outputs == [f"{OOM_SCORE_ADJ}\n{OOM_SCORE_ADJ if may_forbid_lowering() else 0}\n"] * 2
 
 
 async def test_the_sizes_of_files_and_core_dumps_are_bounded(pool: SandboxPool):

@@ -16,12 +16,12 @@ from aiohttp import web
 from sandbox.docker import engine as engine_module
 from sandbox.docker import retry
 from sandbox.docker.container_end import ContainerEndCause, container_end_cause
-from sandbox.docker.engine import DockerEngine
+from sandbox.docker.engine import DockerEngine, MachineSize
 from sandbox.docker.files.loop_disk import find_upper_layer
 from sandbox.docker.retry import DockerEngineError, call_with_retries
 
 SAID: dict[str, Any] = {
-    "/info": {"LiveRestoreEnabled": True, "Driver": "btrfs", "NCPU": 2},
+    "/info": {"LiveRestoreEnabled": True, "Driver": "btrfs", "NCPU": 2, "MemTotal": (7 << 30) + 1},
     "/containers/c/json": {"GraphDriver": {"Data": {"UpperDir": "/upper"}}},
 }
 
@@ -78,7 +78,7 @@ async def engine(daemon: FakeDockerDaemon, tmp_path: Path) -> AsyncGenerator[Doc
 Question = Callable[[DockerEngine], Any]
 QUESTIONS: dict[str, tuple[Question, object]] = {
     "live restore": (lambda engine: engine.has_live_restore(), True),
-    "CPUs": (lambda engine: engine.cpus(), 2),
+    "machine": (lambda engine: engine.machine(), MachineSize(2, 7 << 10)),
     "cause": (lambda engine: engine.ending_cause("c", 0.0), None),
     "layer": (lambda engine: find_upper_layer(engine, "c"), Path("/upper")),
 }
