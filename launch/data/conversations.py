@@ -25,7 +25,9 @@ from protocol.cli.suggestions import did_you_mean
 from protocol.cli.validation_errors import describe_invalid_value
 from protocol.errors import UserError
 from protocol.files.parquet import read_parquet_rows
+from protocol.files.regular_files import read_regular_file, require_regular_file
 
+MAX_LINE_BYTES = 128 << 20
 _ROLES = {
     **{role: role for role in ("system", "user", "assistant", "tool")},
     "developer": "system",
@@ -130,12 +132,15 @@ def read_conversations(path: Path) -> Iterator[Conversation]:
         else:
             yield from _read_json_lines(path)
     except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from error
+        raise UserError(f"cannot read {path}: {error.strerror or error}") from error
 
 
 def _read_json_lines(path: Path) -> Iterator[Conversation]:
+    require_regular_file(path)
     with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
+        for number, line in enumerate(iter(lambda: file.readline(MAX_LINE_BYTES + 1), b""), 1):
+            if len(line) > MAX_LINE_BYTES:
+                raise TrainingDataError(f"{path}:{number}: the line is longer than {MAX_LINE_BYTES >> 20} MiB")
             if line.removeprefix(codecs.BOM_UTF8).strip():
                 yield parse_conversation(
                     _parsed(line, f"{path}:{number}", "each line is a record of its own"), f"{path}:{number}"
@@ -143,7 +148,7 @@ def _read_json_lines(path: Path) -> Iterator[Conversation]:
 
 
 def _read_json(path: Path) -> Iterator[Conversation]:
-    found = _parsed(path.read_bytes(), str(path), "name a file with a record a line .jsonl")
+    found = _parsed(read_regular_file(path), str(path), "name a file with a record a line .jsonl")
     records = cast("list[object]", found) if isinstance(found, list) else [found]
     for number, record in enumerate(records, 1):
         yield parse_conversation(record, f"{path}: record {number}")

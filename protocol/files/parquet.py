@@ -10,6 +10,8 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import IO, cast
 
+from protocol.files.regular_files import require_regular_file
+
 _DECODER = Path(__file__).with_name("parquet_decoder.py")
 
 Row = dict[str, object]
@@ -21,6 +23,10 @@ def read_parquet_rows(path: Path) -> Generator[Row]:
     They are decoded in another process (:mod:`.parquet_decoder`, which has the limits), until the iterator is closed.
     Raises ValueError, in one line, if ``path`` cannot be read or a limit is exceeded.
     """
+    try:
+        require_regular_file(path)
+    except OSError as error:
+        raise ValueError(str(error)) from error
     command = (sys.executable, "-P", str(_DECODER), str(path))
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as decoder:
         try:

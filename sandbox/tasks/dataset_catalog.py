@@ -24,6 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError,
 from protocol.cli.suggestions import did_you_mean
 from protocol.cli.validation_errors import describe_invalid_value
 from protocol.errors import UserError
+from protocol.files.regular_files import read_regular_file
 from sandbox.tasks.dataset import Dataset, dataset_checksum
 from sandbox.tasks.dataset_split import DatasetSplit, take_split
 from sandbox.tasks.formats.hub import is_hub_name
@@ -60,7 +61,7 @@ _ENTRIES = TypeAdapter(dict[str, DatasetEntry])
 def read_catalog(file: Path) -> dict[str, DatasetEntry]:
     """Return the entries by label, with absolute paths. Raises UserError, which names the wrong key."""
     try:
-        entries = _ENTRIES.validate_python(tomllib.loads(file.read_text("utf-8-sig")))
+        entries = _ENTRIES.validate_python(tomllib.loads(read_regular_file(file).decode("utf-8-sig")))
     except ValidationError as error:
         wrong = (
             f"{'.'.join(map(str, each['loc']))}: {describe_invalid_value(each)}"

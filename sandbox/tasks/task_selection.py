@@ -19,6 +19,7 @@ from typing import NamedTuple, cast
 
 from protocol.cli.suggestions import did_you_mean
 from protocol.errors import UserError
+from protocol.files.regular_files import read_regular_file
 from sandbox.tasks.dataset import Dataset
 from sandbox.tasks.field_encoding import from_metadata_text
 from sandbox.tasks.task import Task
@@ -113,7 +114,7 @@ def read_patterns(patterns: list[str] | str) -> list[str]:
     if not isinstance(patterns, str):
         return patterns
     try:
-        return Path(patterns).read_text("utf-8-sig").split() if patterns else []
+        return read_regular_file(Path(patterns)).decode("utf-8-sig").split() if patterns else []
     except (OSError, ValueError) as error:
         raise UserError(f"the filter {patterns} is not readable: {error}") from error
 

@@ -17,6 +17,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict
 
 from protocol.files.parquet import read_parquet_rows
+from protocol.files.regular_files import read_regular_file
 from sandbox.tasks.field_encoding import apply_fields, differing_fields
 from sandbox.tasks.file_tree import path_problem
 from sandbox.tasks.formats import terminal_bench
@@ -106,7 +107,7 @@ def _read_text(path: Path) -> bytes:
     if path.suffix.lower() in _TEXT_TABLES:
         raise TaskError(path, "is a table of text", "convert it: rows are JSON lines, a JSON array or Parquet")
     try:
-        data = path.read_bytes().removeprefix(codecs.BOM_UTF8)
+        data = read_regular_file(path).removeprefix(codecs.BOM_UTF8)
     except OSError as error:
         raise TaskError(path, "is not readable", str(error)) from error
     for start, program in _COMPRESSED.items():
