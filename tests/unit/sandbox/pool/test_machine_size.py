@@ -1,4 +1,4 @@
-"""If these fail, a task for a larger machine is tried again as a failure of the infrastructure, or takes its memory."""
+"""If these fail, a task for a larger machine is tried again as a failure of the infrastructure, or refused in vain."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ from sandbox.tasks.task_grading import GradingLevel
 
 CLEAN = GradingLevel.ARTIFACTS
 SMALL, LARGE = MachineSize(2, 4000), MachineSize(16, 64_000)
-CPUS = {"cpus": 16}, "task big asks for 16 CPUs, and this machine has 2: lower"
-MEMORY = {"memory_mb": 64_000}, "task big asks for 64000 MiB of memory, and this machine has 4000: lower"
 
 
 def of_agent(size: Any) -> Task:
@@ -33,11 +31,15 @@ def of_tests(size: Any) -> Task:
 
 
 @pytest.mark.parametrize("task", [of_agent, of_service, of_tests])
-@pytest.mark.parametrize(("size", "said"), [CPUS, MEMORY], ids=["CPUs", "memory"])
-def test_a_task_that_asks_for_more_than_there_is_is_at_fault(task: Any, size: Any, said: str) -> None:
-    with pytest.raises(TaskFault, match=said):
-        check_machine(task(size), SMALL)
-    check_machine(task(size), LARGE)
+def test_a_task_that_asks_for_more_cpus_than_there_are_is_at_fault(task: Any) -> None:
+    with pytest.raises(TaskFault, match="task big asks for 16 CPUs, and this machine has 2: lower"):
+        check_machine(task({"cpus": 16}), SMALL)
+    check_machine(task({"cpus": 16}), LARGE)
+
+
+@pytest.mark.parametrize("task", [of_agent, of_service, of_tests])
+def test_a_task_may_ask_for_more_memory_than_there_is(task: Any) -> None:
+    check_machine(task({"memory_mb": 64_000}), SMALL)
 
 
 def test_tests_without_a_size_have_the_task_s() -> None:
