@@ -15,7 +15,7 @@ from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
-from sandbox.grading.isolation.directed_calls import find_directed_calls
+from sandbox.grading.isolation.directed_calls import OwnTests, find_directed_calls, find_giving_functions
 from sandbox.grading.isolation.python_names import (
     ANY_MEMBER,
     IMPORTERS,
@@ -59,18 +59,17 @@ class Exposure(NamedTuple):
 
 def find_python_exposures(tests: Mapping[str, bytes]) -> Iterator[Exposure]:
     """Yield every such place in the Python files among the tests, by path."""
-    own = frozenset(own_modules(tests))
+    own = OwnTests(frozenset(tests), frozenset(own_modules(tests)))
     files = {path: data for path, data in sorted(tests.items()) if path.endswith(".py")}
     several = files if len(files) > 1 else {}
     passed_on = frozenset(pair for path, data in several.items() for pair in _passed_on_by(path, data))
+    giving = frozenset(name for path, data in several.items() for name in _giving_functions_of(path, data, own))
     for path, data in files.items():
-        yield from _exposures_of(path, data, own, passed_on)
+        yield from _exposures_of(path, data, own._replace(giving=giving), passed_on)
 
 
 @lru_cache(maxsize=256)
-def _exposures_of(
-    path: str, data: bytes, own: frozenset[str], passed_on: frozenset[tuple[str, str]]
-) -> tuple[Exposure, ...]:
+def _exposures_of(path: str, data: bytes, own: OwnTests, passed_on: frozenset[tuple[str, str]]) -> tuple[Exposure, ...]:
     """Return those of one file: several questions about a task ask for them, and parsing takes most of their time."""
     tree = parse_python(data)
     try:
@@ -83,12 +82,30 @@ def _exposures_of(
 def _passed_on_by(path: str, data: bytes) -> tuple[tuple[str, str], ...]:
     """Return what other files of the tests can import from a file although another module defines it: the name there,
     such as ``helpers.run``, and the full name."""
-    tree, file = parse_python(data), PurePosixPath(path)
-    module = file.parent.name if file.stem == "__init__" else file.stem
-    if tree is None:
+    if (tree := parse_python(data)) is None:
         return ()
-    pairs = [*find_aliases(tree), *((name, name) for name in imported_modules(tree))]
-    return tuple((f"{module}.{name}", full) for name, full in pairs)
+    return tuple((f"{_module_name(path)}.{name}", full) for name, full in _imported_names(tree).items())
+
+
+@lru_cache(maxsize=256)
+def _giving_functions_of(path: str, data: bytes, own: OwnTests) -> tuple[str, ...]:
+    """Return the full names of a file's functions that return text of the agent."""
+    tree = parse_python(data)
+    try:
+        found = find_giving_functions(tree, _imported_names(tree), own) if tree else ()
+    except RecursionError:
+        found = ()
+    return tuple(f"{_module_name(path)}.{name}" for name in found)
+
+
+def _module_name(path: str) -> str:
+    file = PurePosixPath(path)
+    return file.parent.name if file.stem == "__init__" else file.stem
+
+
+def _imported_names(tree: ast.Module) -> dict[str, str]:
+    """Return what a file imports, by the name that it has there, with the full name."""
+    return {**{name: name for name in imported_modules(tree)}, **dict(find_aliases(tree))}
 
 
 def own_modules(tests: Mapping[str, bytes]) -> set[str]:
@@ -105,18 +122,18 @@ def parse_python(data: bytes) -> ast.Module | None:
         return None
 
 
-def _exposures(path: str, tree: ast.Module, own: frozenset[str], passed_on: Mapping[str, str]) -> Iterator[Exposure]:
-    known = _OWN_MODULES | sys.stdlib_module_names | own
+def _exposures(path: str, tree: ast.Module, own: OwnTests, passed_on: Mapping[str, str]) -> Iterator[Exposure]:
+    known = _OWN_MODULES | sys.stdlib_module_names | own.modules
     aliases = {**dict(_starred(tree, passed_on)), **dict(find_aliases(tree))}
     timed = _functions(tree) | _parameters(tree) | aliases.keys()
-    reader = _Reader(aliases, passed_on, known, imported_modules(tree) - own, timed, _nodes_of_main(tree))
+    reader = _Reader(aliases, passed_on, known, imported_modules(tree) - own.modules, timed, _nodes_of_main(tree))
     calls = {id(node.func): node for node in ast.walk(tree) if isinstance(node, ast.Call)}
     for node in ast.walk(tree):
         match node:
             case ast.Import(names=names):
                 yield from _imported(path, node, [each.name for each in names], known)
             case ast.ImportFrom(module=str(module), names=[ast.alias(name="*")], level=0) if (
-                module in LOADER_MODULES - own
+                module in LOADER_MODULES - own.modules
             ):
                 yield Exposure(ExposureKind.IMPORTED, path, node.lineno, ast.unparse(node))
             case ast.ImportFrom(module=str(module), level=0):
@@ -132,7 +149,7 @@ def _exposures(path: str, tree: ast.Module, own: frozenset[str], passed_on: Mapp
                     yield Exposure(kind, path, node.lineno, ast.unparse(call or node))
             case _:
                 pass
-    for call in find_directed_calls(tree):
+    for call in find_directed_calls(tree, _imported_names(tree) | aliases, own):
         yield Exposure(ExposureKind.DIRECTED, path, call.lineno, ast.unparse(call))
 
 

@@ -10,7 +10,13 @@ from tree_sitter import Language, Node, Parser
 
 from sandbox.grading.shell_scripts.evaluation import evaluated_texts, unquoted_tests
 from sandbox.grading.shell_scripts.nodes import BLOCKS, REDIRECTIONS, all_nodes, node_text, redirection_destinations
-from sandbox.grading.shell_scripts.redirections import has_own_input, inherited_outputs, opens_descriptor, written_file
+from sandbox.grading.shell_scripts.redirections import (
+    find_input_word,
+    has_own_input,
+    inherited_outputs,
+    opens_descriptor,
+    written_file,
+)
 from sandbox.grading.shell_scripts.script import ExecutionCertainty, ShellCommand, ShellScript, UnreadableScriptError
 
 _BASH = Language(tree_sitter_bash.language())
@@ -78,7 +84,7 @@ def _commands(node: Node, within: str, functions: dict[str, int], *, in_branch: 
         yield from _with_more(list(made), behind) if behind and child == node.child_by_field_name("body") else made
     if node.type in _SIMPLE or (node.type in _ASSIGNMENTS and not _is_part(node)):
         words = tuple(_words(node))
-        of_program = (is_alone(node), has_own_input(node), inherited_outputs(node), in_branch)
+        of_program = (is_alone(node), has_own_input(node), find_input_word(node), inherited_outputs(node), in_branch)
         yield ShellCommand(words, _is_piped(node), within, _execution_certainty(node), node.start_byte, *of_program)
 
 

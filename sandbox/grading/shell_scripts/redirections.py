@@ -16,6 +16,9 @@ from sandbox.grading.shell_scripts.nodes import (
 )
 from sandbox.grading.shell_scripts.script import unquote
 
+_REDIRECTED = frozenset(("function_definition", "redirected_statement"))
+_MOST_BYTES = 2000
+"""Maximum length of what is kept of a command's input."""
 _INHERITED = re.compile(r"(?:/dev/(?:std\w+|fd|tty)|/proc)\b")
 
 
@@ -33,6 +36,29 @@ def has_own_input(node: Node) -> bool:
         given += [child for child in above.children if child.type in REDIRECTIONS]
         node = above
     return bool(found := [_is_file_or_text(each) for each in given if _is_input(each)]) and all(found)
+
+
+def find_input_word(node: Node) -> str:
+    """Return :attr:`~sandbox.grading.shell_scripts.script.ShellCommand.input` of a command."""
+    while (above := node.parent) is not None and node.type not in ("function_definition", "command_substitution"):
+        beside = (*node.children, *(above.children if above.type in _REDIRECTED else ()))
+        if given := [child for child in beside if child.type in REDIRECTIONS and _is_input(child)]:
+            return _input_word(given[-1])
+        if above.type == "pipeline" and node.prev_sibling is not None:
+            before = (above.text or b"")[: node.start_byte - above.start_byte][:_MOST_BYTES].decode(errors="replace")
+            return f"$({before.rstrip(' |&')})"
+        node = above
+    return ""
+
+
+def _input_word(redirection: Node) -> str:
+    if redirection.type == "heredoc_redirect":
+        bodies = (child for child in redirection.named_children if child.type == "heredoc_body")
+        return "".join(map(node_text, bodies))[:_MOST_BYTES]
+    text = "".join(map(node_text, redirection_destinations(redirection)[:1]))
+    if redirection.type == "herestring_redirect":
+        return text
+    return f"${text[1:]}" if text.startswith("<(") else f"$(< {text})"
 
 
 def inherited_outputs(node: Node) -> frozenset[str]:

@@ -50,6 +50,9 @@ class ShellCommand(NamedTuple):
     """True if, within its function, no pipe joins it to another command and nothing runs at the same time."""
     has_input: bool
     """True if its own redirections set its standard input."""
+    input: str
+    """A word with the text of its standard input, such as ``$(< list)``, which its own redirection or pipe gives, or
+    that of a statement around it; empty for none. Of a long text it has the start."""
     inherited_outputs: frozenset[str]
     """Its descriptors 1 and 2 that, within its function, lead to the script's own."""
     is_in_branch: bool

@@ -180,12 +180,30 @@ def test_an_exposure_names_its_file_and_line():
         "done = subprocess.run(['/app/x'], user=65534, capture_output=True)\nopen(done.stdout.decode())",
         "names = [line.strip() for line in open('/app/list')]\n[shutil.copy(name, '/tmp') for name in names]",
         "sqlite3.connect(':memory:').executescript(Path('/app/q.sql').read_text())",
+        "def load(): return json.load(open('/app/m'))\ndef test_a():\n    made = load()\n    open(file=made['path'])",
+        "@fixture\ndef made(): return json.load(open('/app/m'))\ndef test_a(made): Path(made['path']).read_text()",
+        "def get(p): return Path(p).read_bytes()\ndef test_a(): get(json.load(open('/app/m.json'))['path'])",
+        "def setUp(self): self.m = json.load(open('/app/m.json'))\ndef test_a(self): open(self.m['path'])",
+        "@mark.parametrize('a, b', json.load(open('/app/m.json')))\ndef test_a(a, b): open(a)",
+        "paths = []\nfor each in open('/app/list'): paths.append(each)\ndef test_a(): open(paths[0])",
+        "ini = configparser.ConfigParser()\nini.read('/app/a.ini')\nopen(ini['a']['path'])",
+        "open(ET.parse('/app/a.xml').getroot().findtext('path'))",
+        "for each in zipfile.ZipFile('/app/a.zip').namelist(): open(each)",
+        "open(os.readlink('/app/now'))",
+        "def rows(sql): return sqlite3.connect('/app/a.db').execute(sql)\nrows(open('/app/q.sql').read())",
+        "import helpers\nopen(helpers.load()['path'])",
+        "def test_a(manifest): open(manifest['path'])",
         "sql = (APP / 'q.sql').read_text()\ndef test_a(db):\n    for part in sql.split(';'): db.execute(part)",
     ],
 )
 def test_tests_that_open_what_the_agent_names_or_run_its_sql_are_found(text: str):
-    code = f"import json, shutil, sqlite3, subprocess\nfrom pathlib import Path\n{text}\n"
-    tests = {"test_outputs.py": code.encode()}
+    modules = "configparser, json, os, shutil, sqlite3, subprocess, xml.etree.ElementTree as ET, zipfile"
+    load = "import json\ndef {}():\n    with open('/app/m.json') as f: return json.load(f)\n"
+    tests = {
+        "test_outputs.py": f"import {modules}\nfrom pathlib import Path\n{text}\n".encode(),
+        "helpers.py": load.format("load").encode(),
+        "conftest.py": load.format("manifest").encode(),
+    }
     assert {each.kind for each in find_python_exposures(tests)} == {DIRECTED}
     assert find_reported_isolation(Isolation.TOOLCHAIN, "", tests) is Isolation.SHARED
     assert not runs_agent_code(tests)
@@ -201,15 +219,23 @@ def test_tests_that_open_what_the_agent_names_or_run_its_sql_are_found(text: str
         "ids = Path('/app/ids').read_text().split()\ndb.execute('SELECT * FROM a WHERE id = ?', ids)",
         "for path in Path('/app').glob('*.txt'): path.read_text()",
         "def test_a():\n    name = Path('/app/a').read_text()\ndef test_b(name):\n    open(name)",
+        "for each in json.load(open('cases.json')): open(each['path'])",
+        "path, text = Path('/app/a'), Path('/app/a').read_text()\npath.read_text()",
+        "old = {p: p.read_text() for p in Path('/app').glob('*')}\nfor p, text in old.items(): p.read_text()",
+        "for line in open('/app/a'): Path('/app/out/%d' % len(line)).read_text()",
+        "def get(name): return (Path('/app') / f'{name}.txt').read_text()\nassert get('a') != get(name='b')",
+        "for name, text in zip(['/app/a', '/app/b'], open('/app/c')): open(name)",
+        "for name in sorted(os.listdir('/app/out')): open(os.path.join('/app/out', name))",
+        "tables = open('/app/tables').read()\ndb.execute(f'PRAGMA table_info({tables})')",
     ],
 )
 def test_tests_that_only_look_at_what_the_agent_wrote_open_nothing_for_it(text: str):
-    code = f"import json\nfrom pathlib import Path\n{text}\n"
-    assert not [*find_python_exposures({"test_outputs.py": code.encode()})]
+    code = f"import json, os\nfrom pathlib import Path\n{text}\n"
+    assert not [*find_python_exposures({"test_outputs.py": code.encode(), "cases.json": b"[]"})]
 
 
 def test_code_that_is_nested_too_deeply_is_not_called_safe():
-    tests = {"test_outputs.py": b"open(open('/app/a').read())" + b".open()" * 250}
+    tests = {"test_outputs.py": b"Path(open('/app/a').read())" + b".read_text()" * 250}
     assert [each.kind for each in find_python_exposures(tests)] == [IMPORTED]
 
 
