@@ -79,15 +79,21 @@ def as_tree_files(
 def read_tree(folder: Path, *, apart: bool = False) -> FileTree:
     """Read all of ``folder`` except ``.git``; a folder with nothing else is empty.
 
-    A link to a file within ``folder`` is read as that file, as is one of a Hugging Face cache to its own.  ``apart``:
-    each folder in it is copied to a place of its own, so a link there must stay within that one. Raises TaskError if
-    the folder cannot be read or is larger than MAX_BYTES.
+    A link to a file or folder within ``folder`` is read as that, as is one of a Hugging Face cache to its own file; a
+    link to a folder is not followed in a folder that one led to, so that links multiply nothing.  ``apart``: each
+    folder in it is copied to a place of its own, so a link there must stay within that one. Raises TaskError if the
+    folder cannot be read or is larger than MAX_BYTES.
     """
     files, odd, total = dict[str, TreeFile](), set[str](), 0
-    for path, found in _walk(folder):
+
+    def is_followed(link: Path) -> bool:
+        parts = link.relative_to(folder).parts
+        return _is_followed(link, folder / parts[0] if apart and len(parts) > 1 else folder)
+
+    for path, found in _walk(folder, is_followed):
         inside = path.relative_to(folder).as_posix()
-        around = folder / inside.partition("/")[0] if apart and "/" in inside else folder
-        status = path.stat() if stat.S_ISLNK(found.st_mode) and _is_followed(path, around) else found
+        followed = stat.S_ISLNK(found.st_mode) and path.is_file() and is_followed(path)
+        status = path.stat() if followed else found
         if stat.S_ISDIR(found.st_mode):
             files[f"{inside}/"] = TreeFile(b"")
             continue
@@ -105,9 +111,9 @@ def read_tree(folder: Path, *, apart: bool = False) -> FileTree:
 
 
 def _is_followed(link: Path, folder: Path) -> bool:
-    """Return whether a link leads to a file within the folder, or is one of a snapshot in a Hugging Face cache that
-    leads to the cache's own file."""
-    if not link.is_file():
+    """Return whether a link leads to a file or folder within the folder, or is one of a snapshot in a Hugging Face
+    cache that leads to the cache's own file."""
+    if not (link.is_file() or link.is_dir()):
         return False
     file = link.resolve()
     cache = file.parent.parent
@@ -115,21 +121,23 @@ def _is_followed(link: Path, folder: Path) -> bool:
     return in_cache or file.is_relative_to(folder.resolve())
 
 
-def _walk(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """Yield everything in the folder that is not a folder with something in it, in the order of the paths."""
+def _walk(folder: Path, is_followed: Callable[[Path], bool]) -> Iterator[tuple[Path, os.stat_result]]:
+    """Yield everything in the folder that is not a folder with something in it, in the order of the paths; a link to a
+    folder is one if it is followed."""
     try:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
         for entry in entries:
-            if entry.is_dir(follow_symlinks=False):
+            path, linked = Path(entry.path), entry.is_symlink()
+            if entry.is_dir(follow_symlinks=False) or (linked and path.is_dir() and is_followed(path)):
                 if entry.name != ".git":
                     empty = True
-                    for each in _walk(Path(entry.path)):
+                    for each in _walk(path, (lambda _: False) if linked else is_followed):
                         empty = False
                         yield each
                     if empty:
-                        yield Path(entry.path), entry.stat(follow_symlinks=False)
+                        yield path, path.stat()
             else:
-                yield Path(entry.path), entry.stat(follow_symlinks=False)
+                yield path, entry.stat(follow_symlinks=False)
     except OSError as error:
         raise TaskError(folder, "is not readable", str(error)) from error
 

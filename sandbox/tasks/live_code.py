@@ -20,6 +20,8 @@ _EMBEDDED = re.compile(
     re.DOTALL,
 )
 """Code in a shell script: an argument, or the line before a here-document."""
+_ESCAPED = re.compile(r'\\(["$`\\])')
+"""Matches what a backslash keeps from the shell between double quotes."""
 _FIRST_WORD = re.compile(r"^[ \t]*(\w+)", re.MULTILINE)
 _CONNECTS = re.compile(
     r"\b(?:urlopen|urlretrieve|requests\.\w+|httpx\.\w+|aiohttp|HTTPS?Connection|create_connection|fetch|axios|WebSocket|"
@@ -29,6 +31,7 @@ _CONNECTS = re.compile(
 _GIVEN = re.compile(
     r"\bargv\b|@?\bARGV\b|\benviron\b|\bgetenv\b|\bENV\b|\bprocess\.env\b|\bparse_args\b|\binput\(|\bstdin\b"
 )
+_REMOTE = re.compile(r"\bhttps?://\w")
 _SERVES = re.compile(r"\.listen\(|\b(?:TCPServer|ThreadingHTTPServer|createServer|spawn|fork)\b")
 
 
@@ -40,21 +43,16 @@ class EmbeddedCode(NamedTuple):
     code: str
 
 
-def read_code(code: str, caller: str) -> LiveFindings:
-    """Read code of another language than Python and the shell's."""
-    looks = _connections(code) if LOCAL_ADDRESS.search(code) else find_given_connections(code, caller)
-    return LiveFindings(tuple(looks), bool(_SERVES.search(code)))
+def read_code(code: str, *, local: bool) -> LiveFindings:
+    """Read code of another language than Python and the shell's; ``local``: addresses that it does not give may be
+    this machine's."""
+    return LiveFindings(tuple(find_connections(code, local=local)), bool(_SERVES.search(code)))
 
 
-def find_given_connections(code: str, caller: str) -> Iterator[str]:
-    """Yield the lines in which code connects to addresses that its caller, a script, gives it, as arguments, variables
-    or input."""
-    if _GIVEN.search(code) and LOCAL_ADDRESS.search(caller):
-        yield from _connections(code)
-
-
-def _connections(code: str) -> Iterator[str]:
-    yield from (line.strip() for line in code.splitlines() if _CONNECTS.search(line))
+def find_connections(code: str, *, local: bool) -> Iterator[str]:
+    """Yield the lines in which code connects to this machine, or to what it does not name if that may be ``local``."""
+    if LOCAL_ADDRESS.search(code) or (local and (_GIVEN.search(code) or not _REMOTE.search(code))):
+        yield from (line.strip() for line in code.splitlines() if _CONNECTS.search(line))
 
 
 def find_embedded_code(script: str) -> Iterator[EmbeddedCode]:
@@ -66,7 +64,8 @@ def find_embedded_code(script: str) -> Iterator[EmbeddedCode]:
     while found := _EMBEDDED.search(script, at):
         at = found.end()
         if found["code"] is not None:
-            yield EmbeddedCode(found["program"], found["code"])
+            quoted = found["quote"] == '"'
+            yield EmbeddedCode(found["program"], _ESCAPED.sub(r"\1", found["code"]) if quoted else found["code"])
             continue
         places = ends.get(found["end"], [])
         index = bisect_left(places, at)

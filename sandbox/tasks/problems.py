@@ -30,7 +30,9 @@ from sandbox.tasks.task_grading import GradingLevel
 from sandbox.tasks.yaml_text import YamlError, parse_yaml
 
 Model = TypeVar("Model", bound=BaseModel)
-REGULAR_FILES_ONLY = "pipes, devices, and links to a folder or out of the copied one do not come into a sandbox"
+REGULAR_FILES_ONLY = (
+    "pipes, devices, links out of the copied folder and links to folders in a linked one do not come into a sandbox"
+)
 _TYPE_NAME = re.compile(r"(constrained-)?(int|float|str|bool)|(list|dict|tuple|function-\w+)\[.*\]")
 """Pydantic's name of one type among several that a value may have, which it puts into the value's place."""
 _SHOWN = 300

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from sandbox.tasks.live_evidence import find_live_evidence
+from collections.abc import Sequence
+
+from sandbox.tasks.live_evidence import LiveEvidence, find_all_looks, find_live_evidence
 from sandbox.tasks.task import Task
 from sandbox.tasks.task_grading import GradingLevel
 
@@ -12,9 +14,12 @@ WHAT_TO_WRITE = "write `grading: live` in its longshore.yaml"
 
 def describe_live_answer(task: Task) -> str:
     """Return a sentence for the task's author and users; empty if everything of the agent's is dead as it should be."""
-    evidence = find_live_evidence(task.run_tests, task.tests, task.instruction)
-    more = f" and {len(evidence) - 1} more" if len(evidence) > 1 else ""
-    where = f"`{evidence[0].what}` in {evidence[0].place}{more}" if evidence else ""
+    env = task.env | task.test_env
+    where = _name_first(find_live_evidence(task.run_tests, task.tests, task.instruction, env))
+    if not where and task.grading is GradingLevel.SAME:
+        own = _name_first(find_all_looks(task.run_tests, task.tests, env))
+        more = f"and start some: if those are not the same, {WHAT_TO_WRITE}"
+        return f"its tests look for running programs ({own}) {more}" if own else ""
     match task.grading:
         case GradingLevel.LIVE:
             return f"{_BESIDE}, because of {where}" if where else _BESIDE
@@ -27,3 +32,11 @@ def describe_live_answer(task: Task) -> str:
                 if where
                 else ""
             )
+
+
+def _name_first(evidence: Sequence[LiveEvidence]) -> str:
+    """Return the first piece and the number of others; empty without any."""
+    if not evidence:
+        return ""
+    more = f" and {len(evidence) - 1} more" if len(evidence) > 1 else ""
+    return f"`{evidence[0].what}` in {evidence[0].place}{more}"

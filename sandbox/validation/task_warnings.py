@@ -40,6 +40,8 @@ _MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 _AGENTS_RECORD = re.compile(r"/logs/agent/trajectory\.json|\btrajectory_(?:turn_count|tool_(?:not_)?used)\b")
 """Matches its path, and what rewardkit judges by it."""
 _MOST_SHOWN = 60
+_BEFORE_A_CONDITION = {"[", "[[", "test", "!", "(", "-a", "-o", "&&", "||"}
+"""Words after which `-e` and `-f` are a condition's, not a command's."""
 _NO_OVERWRITING = {("set", "-C"), ("-o", "noclobber")}
 _STARTS_AS = re.compile(rf"\b{START_STOP_DAEMON}\b|\buser\s*=\s*[1-9]")
 _EXTRACTS = ((b"unpack_archive(",), (b"tarfile", b".extractall("), (b"tarfile", b".extract("))
@@ -141,8 +143,8 @@ def _find_use_of_existence(script: str) -> str:
         words = line.partition("#")[0].split()
         names = [any(report in word for report in ("reward.txt", "reward.json")) for word in words]
         some = any(names)
-        for (first, second), is_report in zip(pairwise(words), names[1:], strict=True):
-            asks = first in {"-e", "-f"} and is_report
+        for before, (first, second), is_report in zip(["", *words], pairwise(words), names[1:], strict=False):
+            asks = first in {"-e", "-f"} and is_report and before in _BEFORE_A_CONDITION
             if asks or (first, second) in _NO_OVERWRITING or (some and (first, second) == ("mv", "-n")):
                 return f"{first} {second}"
     return ""

@@ -57,7 +57,9 @@ FILE_CASES = (
     ),
     ComparisonCase(
         "links-within-their-folder",
-        passes_if("grep -q data /tests/d/x && [ -x /tests/run ] && grep -q data /g/x && grep -q data /app/x"),
+        passes_if(
+            "cd /tests && grep -q data d/x && [ -x run ] && [ -x e/run ] && grep -q data /g/x && grep -q data /app/x"
+        ),
         "cp /solution/x /app/x",
         dockerfile="COPY . /g/\n",
         files={
@@ -67,7 +69,7 @@ FILE_CASES = (
             "environment/y": "data",
             "solution/y": "data",
         },
-        links={"tests/d/x": "../y", "tests/run": "d/run", "environment/x": "y", "solution/x": "y"},
+        links={"tests/d/x": "../y", "tests/run": "d/run", "tests/e": "d", "environment/x": "y", "solution/x": "y"},
     ),
     ComparisonCase(
         "links-between-folders",

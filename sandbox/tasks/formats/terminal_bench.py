@@ -135,7 +135,7 @@ def _read(name: str, tree: FileTree, problems: TaskProblems) -> Task:
         build=start.build,
         services=composed.services,
         network=composed.network(ONLINE),
-        grading=suggest_grading(run_tests, tests, instruction),
+        grading=suggest_grading(run_tests, tests, instruction, composed.env),
         env=composed.env,
         agent_user=composed.user,
         container_user=composed.user,

@@ -83,7 +83,8 @@ def read_task(name: str, tree: FileTree, problems: TaskProblems) -> Task:
         problems.add(f"{COMPOSE_FILE}: a healthcheck beside [environment.healthcheck]", "one check decides: join them")
     own = read_tests_environment(described, tree, problems)
     instruction = read_instruction(tree, "instruction.md", problems, "" if steps else "the agent needs it")
-    level, separate = suggest_grading(run_tests, tests, instruction), is_graded_separately(verifier)
+    level = suggest_grading(run_tests, tests, instruction, composed.env | env | test_env)
+    separate = is_graded_separately(verifier)
     artifacts = read_artifacts(described.artifacts, separate=separate)
     task = Task(
         id=name,

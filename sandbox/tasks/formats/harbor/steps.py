@@ -55,10 +55,11 @@ def _read_step(
     bundled = separate and not has_image and (environment.has_image if environment else task.has_tests_image)
     of_task = replace(task, tests={}) if separate and has_image else task
     run_tests, tests = _read_tests(of_task, folder, tree, problems, bundled=bundled)
+    test_env = task.test_env | resolve_variables(f"{where}.verifier.env", given.verifier.env, problems)
     if separate:
         level = GradingLevel.ARTIFACTS
     elif given is described.steps[-1]:
-        level = suggest_grading(run_tests, tests, instruction)
+        level = suggest_grading(run_tests, tests, instruction, task.env | test_env)
     else:
         level = GradingLevel.LIVE
     artifacts = read_artifacts([*described.artifacts, *given.artifacts], separate=separate)
@@ -79,7 +80,7 @@ def _read_step(
         collect=task.collect + read_collect(given.verifier.collect),
         grading=level,
         tests_environment=environment,
-        test_env=task.test_env | resolve_variables(f"{where}.verifier.env", given.verifier.env, problems),
+        test_env=test_env,
         agent_user=given.agent.user or task.agent_user,
         tests_user=given.verifier.user or task.tests_user,
         agent_timeout_s=given.agent.timeout_sec or task.agent_timeout_s,

@@ -43,7 +43,7 @@ def test_a_link_between_folders_is_followed_only_where_they_stay_together(folder
     assert read_tree(folder).files["tests/x"].data == b"task/solution/y"
 
 
-@pytest.mark.parametrize("target", ["../../outside/y", "/etc/passwd", "d", "nowhere", "x"])
+@pytest.mark.parametrize("target", ["../../outside/y", "../../outside", "/etc", "/etc/passwd", "nowhere", "x"])
 def test_a_link_to_anything_else_is_named(folder: Path, target: str) -> None:
     (folder / "tests/x").symlink_to(target)
     for apart in (True, False):
@@ -54,3 +54,29 @@ def test_a_link_is_judged_by_where_it_ends(folder: Path) -> None:
     (folder / "tests/a").symlink_to("../y")
     (folder / "tests/b").symlink_to("a")
     assert read_tree(folder, apart=True).irregular == {"tests/a", "tests/b"}
+
+
+@pytest.mark.parametrize(
+    ("link", "target", "inside"), [("tests/x", "d", "tests/x/y"), ("tests/d/x", "../../tests/d/../e", "tests/d/x/")]
+)
+def test_a_link_to_a_folder_within_its_folder_is_read_as_that(folder: Path, link: str, target: str, inside: str):
+    (folder / "tests/e").mkdir()
+    (folder / link).symlink_to(target)
+    for apart in (True, False):
+        tree = read_tree(folder, apart=apart)
+        assert inside in tree.files
+        assert not tree.irregular
+
+
+def test_links_to_folders_are_not_followed_through_each_other(folder: Path):
+    for link in ("tests/a", "tests/d/b"):
+        (folder / link).symlink_to(folder / "tests")
+    tree = read_tree(folder, apart=True)
+    assert tree.irregular == {"tests/a/a", "tests/a/d/b", "tests/d/b/a", "tests/d/b/d/b"}
+    assert tree.files["tests/a/d/y"].data == tree.files["tests/d/b/d/y"].data == b"task/tests/d/y"
+
+
+def test_a_linked_folder_leads_to_no_other_folder(folder: Path):
+    (folder / "tests/d/x").symlink_to("../../solution/y")
+    (folder / "tests/a").symlink_to("d")
+    assert read_tree(folder, apart=True).irregular == {"tests/d/x", "tests/a/x"}

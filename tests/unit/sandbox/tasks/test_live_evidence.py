@@ -48,6 +48,26 @@ LIVE_PYTHON = {
     "a pid file": 'os.kill(int(Path("/run/app.pid").read_text()), 0)',
     "proc's paths": 'list(Path("/proc").glob("[0-9]*/cmdline"))',
     "what listens": 'subprocess.run(["ss", "-tlnp"])',
+    "a fixture": 'def base(): return "http://localhost:1"\ndef test(base): urlopen(base + "/x")',
+    "an argument": 'p.add_argument("--host", default="localhost")\na = p.parse_args()\nHTTPConnection(a.host, a.port)',
+    "a function's address": "def url(p): return f'http://localhost:1{p}'\nurlopen(url('/x'))",
+    "a parameter": "@pytest.mark.parametrize('u', ['http://localhost:1/a'])\ndef test(u): requests.get(u)",
+    "a format": "S = {'host': 'localhost', 'port': 1}\nurlopen('http://{host}:{port}/'.format(**S))",
+    "a percent format": "urlopen('http://%s:%d/' % ('localhost', 1))",
+    "a loop": "for h in ['localhost']: HTTPConnection(h, 1)",
+    "the machine's name": "urlopen(f'http://{socket.gethostname()}:1/')",
+    "a short address": "HTTPConnection('127.1', 1)",
+    "IPv6": "socket.create_connection(('::1', 80))",
+    "an opener": "o = build_opener()\no.open('http://localhost:1/')",
+    "a request by method": "H = {'Host': 'localhost'}\ndef ask(m, url): return requests.request(m, url)",
+    "a client's base": "A = 'localhost'\ndef client(base): return httpx.Client(base_url=f'http://{base}')",
+    "a variable": "L = 'localhost'\nurlopen(os.environ.get('URL', D))",
+    "a socket's path of another name": "s = socket.socket(socket.AF_UNIX)\ns.connect('/run/app/ctl')",
+    "curl of a fixture": "L = 'http://localhost'\ndef test(url): subprocess.run(['curl', '-s', url])",
+    "a process's folder": "pid = open('/app/pid').read()\nos.path.isdir(f'/proc/{pid}')",
+    "a process's folder by percent": "pid = open('/app/pid').read()\nos.path.exists('/proc/%s' % pid)",
+    "a process by psutil": "psutil.Process(int(open('/app/pid').read())).is_running()",
+    "a program that serves nobody": "subprocess.Popen(['cat', '/app/s.py'])\nurlopen('http://localhost:1')",
     "tmux": 'subprocess.run(["tmux", "has-session", "-t", "work"])',
 }
 DEAD_PYTHON = {
@@ -70,6 +90,14 @@ DEAD_PYTHON = {
     "a process of theirs": 'p = subprocess.Popen(["/app/job"])\nopen(f"/proc/{p.pid}/status")',
     "the memory": "psutil.virtual_memory()",
     "a program's output": 'subprocess.run(["python3", "/app/ps_report.py", "--host", "localhost"])',
+    "an address that is parsed": "assert urlparse('http://localhost:80/x').hostname == 'localhost'",
+    "another host beside it": "A = 'localhost'\nB = 'https://api.example.com'\nrequests.get(B + '/a')",
+    "a client of an application": "A = 'localhost'\nclient = app.test_client()\nclient.get(path)",
+    "a path that a client adds to": "A = 'localhost'\nclient.get(reverse('home')); client.get(f'/items/{n}')",
+    "a data base in some file": "A = 'localhost'\nsqlite3.connect(path); duckdb.connect(path)",
+    "a file that is opened": "A = 'localhost'\nopen(path); Path(path).open(); tarfile.open(path)",
+    "a server of a fixture": "def s():\n Popen(['python', 's.py'])\n yield 'http://localhost'\ndef test(s): urlopen(s)",
+    "a server after a short program": "Popen('cat a; python3 s.py &', shell=True)\nurlopen('http://localhost:1')",
     "no Python": "def test(:\n  requests.get('http://localhost')",
     "a comment": '# requests.get("http://localhost:3000")\nassert True',
 }
@@ -105,6 +133,12 @@ LIVE_SHELL = {
     "a port of a variable": "H=127.0.0.1; timeout 1 bash -c '</dev/tcp/'$H/22",
     "httpie": "http --check-status GET http://localhost:8000/items",
     "the machine's name": "curl -s http://$(hostname):8000/a",
+    "a watchdog": "(sleep 100; kill $$) & W=$!\ncurl http://localhost:1; kill $W",
+    "a watchdog in silence": "{ sleep 9 && kill -9 $$ 2>/dev/null || true; } >/dev/null 2>&1 &\ncurl http://localhost:1",
+    "a clock": "sleep 100 &\ncurl http://localhost:1",
+    "a file of an address": "U=$(jq -r .url /tests/c.json); grep -q localhost /a; curl -fs \"$U\"",
+    "the machine's name in a variable": "H=$(hostname); curl -s http://$H:80/",
+    "python between double quotes": 'python3 -c "import sys; urlopen(sys.argv[1]).read() == b\\"a\\"" http://localhost',
     "socat": "echo PING | socat - TCP:localhost:6379",
 }
 DEAD_SHELL = {
@@ -112,6 +146,9 @@ DEAD_SHELL = {
     "python of files": "python3 -c 'print(open(\"/app/x\").read())'",
     "no address": "grep -q hello /app/out.txt",
     "a job of the script": "python3 /app/server.py &\nsleep 1\ncurl http://localhost:8080",
+    "a server after a while": "(sleep 1; python3 /app/s.py) &\nsleep 3; curl http://localhost:8080",
+    "a server beside a watchdog": "(sleep 9; kill $$) & python3 /app/s.py &\ncurl http://localhost:8080",
+    "a group that ends in one": "{ sleep 1; echo a; /app/run & }\ncurl http://localhost:8080",
     "a service": "service ssh start\nssh root@localhost true",
     "both streams": "make test > log 2>&1 && cat log",
     "a comment": "# curl http://localhost:3000\ntrue",
@@ -162,6 +199,29 @@ def test_a_file_that_the_script_gives_an_address_needs_running_processes(name: s
     script = f"bash /tests/{name} {{}} && echo PASSED a"
     assert suggest_grading(script.format("http://localhost:80"), {name: text.encode()}, "") is GradingLevel.LIVE
     assert suggest_grading(script.format("/app/out.txt"), {name: text.encode()}, "") is GradingLevel.SAME
+
+
+@pytest.mark.parametrize(
+    ("tests", "env"),
+    [
+        ({"conftest.py": b"def base(): return 'http://127.0.0.1:1'"}, {}),
+        ({"consts.py": b"BASE = 'http://localhost:1'"}, {}),
+        ({"c.json": b'{"url": "http://localhost:8123/"}'}, {}),
+        ({}, {"URL": "http://localhost:8123/"}),
+    ],
+)
+@pytest.mark.parametrize(
+    "asks", ["urlopen(base)", "urlopen(C['url'])", "urlopen(BASE + '/x')", "requests.get(url('/x'))"]
+)
+def test_an_address_of_another_file_or_a_variable_needs_running_processes(
+    tests: dict[str, bytes], env: dict[str, str], asks: str
+):
+    def level(code: str) -> GradingLevel:
+        return suggest_grading(PYTEST, tests | {"test_outputs.py": code.encode()}, "", env)
+
+    assert level(asks) is GradingLevel.LIVE
+    assert level("assert Path('/app/a').read_text() == BASE") is GradingLevel.SAME
+    assert suggest_grading(PYTEST, {"test_outputs.py": asks.encode()}, "") is GradingLevel.SAME
 
 
 def test_code_of_other_languages_counts_where_the_script_starts_it():

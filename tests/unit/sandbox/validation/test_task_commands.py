@@ -216,6 +216,8 @@ def test_network_needs_not_met_by_the_toolchain_are_named_by_phase():
         (ASKS, GradingLevel.SAME, "its tests look for running programs (`requests.get('http://localhost:5000')` in"),
         (ASKS, GradingLevel.ARTIFACTS, "runs when they start: write `grading: live` in its longshore.yaml"),
         (ASKS, GradingLevel.SIBLING, ""),
+        (f"Popen(['a'])\n{ASKS}", GradingLevel.SAME, "and start some: if those are not the same, write"),
+        (f"Popen(['a'])\n{ASKS}", GradingLevel.ARTIFACTS, ""),
     ],
 )
 def test_a_task_with_a_running_answer_is_reported_with_its_grading_level(tests: str, level: GradingLevel, says: str):
@@ -481,6 +483,8 @@ def test_what_a_task_says_of_proxies_in_vain_is_said(task: dict[str, Any], said:
         ("set -C\necho 1 > /logs/verifier/reward.txt", "set -C"),
         ("mv -n /tmp/reward.txt /logs/verifier/", "mv -n"),
         ("[ -s /logs/verifier/reward.txt ] || echo 0 > /logs/verifier/reward.txt", ""),
+        ("rm -f /logs/verifier/reward.txt; [ -s /logs/verifier/reward.txt ]", ""),
+        ("[[ -n $A && -f /logs/verifier/reward.txt ]]", "-f /logs/verifier/reward.txt"),
         ("# [ -f reward.txt ]\nmv /tmp/reward.txt /logs/verifier/; [ -f /app/out.txt ]", ""),
     ],
 )
