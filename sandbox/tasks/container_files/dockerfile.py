@@ -33,8 +33,7 @@ _QUOTED_OR_HEREDOC = re.compile(
 )
 """A here-document begins with a separate word; ``$((1<<4))``, ``<<<`` and quoted text do not begin one."""
 
-_OWN_FRONTEND = re.compile(r"(?:[^@]*/)?docker/dockerfile(?:-upstream)?(?:[:@].*)?|")
-"""Matches Docker's own frontend of any version and from any registry, or none."""
+_OWN_FRONTENDS = ("docker/dockerfile", "docker/dockerfile-upstream")
 
 
 class Heredoc(NamedTuple):
@@ -113,7 +112,9 @@ def escape_character(text: str) -> str:
 def find_foreign_frontend(text: str, args: Mapping[str, str]) -> str:
     """Return the image by which a file or its build's arguments want it to be read; empty for Docker's own frontend."""
     named = args.get("BUILDKIT_SYNTAX") or _find_directive(text, "syntax")
-    return "" if _OWN_FRONTEND.fullmatch(named) else named
+    folders, _, name = named.partition("@")[0].rpartition("/")
+    image = f"{folders.rpartition('/')[2]}/{name.partition(':')[0]}"  # without registry and version
+    return "" if image in _OWN_FRONTENDS else named
 
 
 def _find_directive(text: str, name: str) -> str:
