@@ -29,7 +29,7 @@ _SQL_CLIENT = re.compile(r"sqlite3|psql|mysql|mariadb|duckdb")
 _READS_SQL = re.compile(rf".*?(?:\s-(?:f|-file)[ =]?|\.read\s+){_AGENTS_PATH}")
 _VALUE = re.compile(r"\$(?:\{#?|\(\s*)?(\w+|[@*])")
 """Matches a variable or the output of a function."""
-_INPUT_FILE = re.compile(r"\$\(\s*<\s*([^()]*)\)")
+_INPUT_FILE = re.compile(r"\$\(\s*<([^()]*)\)")
 _FILE_OF_NAMES = re.compile(rf"--files0-from={_AGENTS_PATH}")
 _READ_INTO = frozenset(("read", "mapfile", "readarray"))
 _MOST_PASSES = 3
@@ -97,7 +97,10 @@ class _Names:
         if name == "xargs" and any(map(_READERS.fullmatch, given)) and is_agents(command.input):
             return True
         inputs = (*command.words, command.input if command.has_input or name in _READ_INTO else "")
-        named = [*_named_files(name, given), *(found[1] for word in inputs for found in _INPUT_FILE.finditer(word))]
+        named = [
+            *_named_files(name, given),
+            *(found[1].strip() for word in inputs for found in _INPUT_FILE.finditer(word)),
+        ]
         return any(map(is_agents, named)) or any(map(_FILE_OF_NAMES.match, given))
 
     def _is_agents(self, word: str, function: str = "") -> bool:
