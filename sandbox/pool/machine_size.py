@@ -1,7 +1,8 @@
 """Refuses tasks that this machine is too small for: an engine creates no container with more CPUs than it has.
 
 A memory limit beyond the machine's memory is accepted, as Docker and Harbor do: many tasks ask for more than they use.
-Where the memory is used up, the kernel ends processes of sandboxes first."""
+Where the memory is used up, the kernel ends processes of sandboxes first.
+"""
 
 from __future__ import annotations
 
