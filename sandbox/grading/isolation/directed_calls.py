@@ -44,7 +44,7 @@ _MOST_PASSES = 8
 
 
 class OwnTests(NamedTuple):
-    """What one file of the tests may have from all of them."""
+    """The tests' own files, as one of them may open or import them."""
 
     files: frozenset[str]
     """Their paths."""
@@ -91,13 +91,13 @@ class _Reader:
             case ast.Attribute(attr=method) if method in _SQL:
                 named = call.args[:1]
             case ast.Attribute(value=owner, attr="open" | "read_text" | "read_bytes"):
-                named = [*([] if self._is_file(owner, scope) else [owner, *call.args[:1]])]
+                named = [] if self._is_file(owner, scope) else [owner, *call.args[:1]]
             case ast.Name(id="open"):
                 named = call.args[:1]
             case _:
                 return False
-        named += (each.value for each in call.keywords if each.arg in _OPENER_KEYWORDS)
-        return any(self._is_agents(each, scope) for each in named)
+        by_keyword = (each.value for each in call.keywords if each.arg in _OPENER_KEYWORDS)
+        return self._any_agents((*named, *by_keyword), scope)
 
     def _is_file(self, value: ast.expr, scope: int) -> bool:
         return _is_file(value) or (isinstance(value, ast.Name) and self.names.find(value.id, scope) in self._files)
@@ -157,7 +157,7 @@ class _Reader:
                 return ".".join(parts[-2:]) in self._own.giving and not self._is_of_tests(call, scope)
             case _ if parts[0] and parts[0] not in _PLAIN_MODULES | self._own.modules:
                 return not self._is_of_tests(call, scope)
-            case ast.Name(id=name) if name in self.names.classes or name in dir(builtins):
+            case ast.Name(id=name) if name in self.names.classes or hasattr(builtins, name):
                 return self._any_agents(given, scope)
             case ast.Attribute(value=owner):
                 return self._any_agents((owner, *given), scope)
