@@ -23,7 +23,7 @@ class Name(NamedTuple):
 
 
 class Value(NamedTuple):
-    """What a name is set to, or what it is in: the list of a loop, a tuple."""
+    """An expression that a name is set to, or that its value is taken from, as from the list of a loop or a tuple."""
 
     expression: ast.expr
     scope: int

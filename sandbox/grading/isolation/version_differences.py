@@ -1,4 +1,4 @@
-"""What differs between versions of Python and pytest in modules that are otherwise alike, by its name.
+"""Lists what differs between versions of Python and pytest in modules that are otherwise alike, by its name.
 
 It is what the toolchain's (3.13 and 8.4) lack of older ones, found by comparing the public names and parameters of
 Python 3.6 to 3.13 and pytest 5.4 to 9, and what depends on the warnings of a version. What only newer versions have is
