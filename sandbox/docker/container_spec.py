@@ -17,8 +17,9 @@ from sandbox.process_limits import ProcessLimit
 HOSTNAME = "sandbox"
 """Host name of a container that has no other."""
 OOM_SCORE_ADJ = 400
-"""What a container adds to its processes' claim to be ended when the whole machine's memory is used up: 0.4 of that
-memory. None of them can be below it. PID 1's children begin at 500 (``sandbox/init/slot.c``)."""
+"""The kernel counts each process of a container as if it held so many thousandths of the machine's memory more, when
+it chooses which to end because that memory is used up. None of them can be below it. PID 1's children begin at 500
+(``sandbox/init/slot.c``)."""
 AGENT_PROGRAMS = "/.hns"
 """Folder in a sandbox with the programs of an agent that is not the image's."""
 PRIVATE_DNS: Json = {"Dns": ["127.0.0.254"], "DnsOptions": ["timeout:1", "attempts:1"]}

@@ -52,7 +52,7 @@ class ContainerInfo:
 
 
 class MachineSize(NamedTuple):
-    """What a daemon's machine has."""
+    """The processors and the memory, in MiB, of the machine on which a daemon runs."""
 
     cpus: int
     memory_mb: int
