@@ -38,14 +38,14 @@ class _Field(Protocol): ...
 
 class _DataType(Protocol):
     key_field: _Field
-    """Of a map, as the next one."""
+    """A map has this field and the next one; other types do not."""
     item_field: _Field
 
 
 class _Array(Protocol):
     type: _DataType
     storage: _Array
-    """Of an extension type."""
+    """An array of an extension type holds its values in this one; others do not have it."""
 
     def __len__(self) -> int: ...
     def cast(self, target_type: _DataType) -> _Array: ...
