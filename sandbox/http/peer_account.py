@@ -1,4 +1,4 @@
-"""Which account of this machine holds the other end of a TCP connection on loopback, as the kernel knows it
+"""Finds the account of this machine that holds the other end of a TCP connection on loopback, by asking the kernel
 (sock_diag(7), inet_diag.h)."""
 
 from __future__ import annotations
