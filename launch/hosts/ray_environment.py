@@ -34,8 +34,8 @@ CLUSTER_RAY_ENVIRONMENT = {
     "RAY_worker_oom_score_adjustment": "0",
 }
 """Variables for ``ray start`` on every node of a cluster of several machines: an unreachable node counts as lost after
-90 s, one whose Ray was killed after 15 s, and an unreachable head after 120 s.  The last one
-is explained above."""
+90 s, one whose Ray was killed after 15 s, and an unreachable head after 120 s.  The last one is explained
+above."""
 _ANSWER_S = 30.0
 """Seconds for a cluster to answer, including the start of Python."""
 
