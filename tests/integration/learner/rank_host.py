@@ -9,7 +9,6 @@ import io
 import os
 import pickle
 import signal
-import socket
 import struct
 import sys
 import tempfile
@@ -20,6 +19,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[3]))
 sys.path.insert(0, str(Path(__file__).parent))
 
+from protocol.processes.loopback import find_free_port
+
 _LIMIT_S = 120
 
 
@@ -27,12 +28,6 @@ def die_with_parent() -> None:
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)
     if os.getppid() == 1:
         os._exit(1)
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
 
 
 def read_exactly(stream: io.BufferedReader, count: int) -> bytes:
@@ -46,7 +41,7 @@ def run_ranks(world: int, case: str, arguments: dict) -> list:
     """Fork ``world`` ranks; each runs ``learner_cases.<case>(rank, world, port, **arguments)``."""
     import learner_cases
 
-    port, pids = free_port(), []
+    port, pids = find_free_port(), []
     with tempfile.TemporaryDirectory() as folder:
         for rank in range(world):
             pid = os.fork()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Generator
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 import trustme
 
+from protocol.processes.loopback import find_free_port
 from sandbox.docker.container_spec import ContainerSpec
 from sandbox.docker.daemon import engine_answers, has_image
 from sandbox.docker.engine import DockerEngine
@@ -49,9 +49,7 @@ def tls_engine(tmp_path_factory: pytest.TempPathFactory) -> Generator[Callable[[
     served = ours.issue_cert("127.0.0.1")
     served.private_key_pem.write_to_path(place / "server-key.pem")
     served.cert_chain_pems[0].write_to_path(place / "server.pem")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = find_free_port()
     runtime = Path(f"/run/longshore-tls-{os.getpid()}")
     arguments = [
         "dockerd", f"--host=tcp://127.0.0.1:{port}", "--tlsverify", f"--tlscacert={place}/good/ca.pem",

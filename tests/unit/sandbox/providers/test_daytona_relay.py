@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from protocol.processes.loopback import find_free_port
 from sandbox.errors import SandboxLost, SandboxStartError
 from sandbox.providers.daytona import handle as handles
 from sandbox.providers.daytona.handle import DaytonaHandle
@@ -164,8 +165,7 @@ async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 @asynccontextmanager
 async def carrying(handle: DaytonaHandle, cache: Path) -> AsyncGenerator[int]:
     """Carry the connections of a free port to a server here; yield the port."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = find_free_port()
     async with asyncio.timeout(60), carry_agent_connections(handle, port, cache) as listener:
         server = await asyncio.start_unix_server(greet, sock=listener, limit=1 << 21)
         yield port
