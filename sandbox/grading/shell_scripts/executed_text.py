@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 
 from tree_sitter import Node
 
-from sandbox.grading.shell_scripts.nodes import all_nodes, node_text
-from sandbox.grading.shell_scripts.parser import is_alone, parse_tree
-from sandbox.grading.shell_scripts.redirections import inherited_outputs
+from sandbox.grading.shell_scripts.nodes import all_nodes, node_text, redirections
+from sandbox.grading.shell_scripts.parser import find_commands, parse_tree
 from sandbox.grading.shell_scripts.script import UnreadableScriptError
 
 _PRINTERS = frozenset(("echo", "printf"))
@@ -23,11 +22,11 @@ def executed_text(script: str) -> str:
 
     What it writes to a file or gives to another command stays, since that may be executed."""
     try:
-        root = parse_tree(script)
+        idle = sorted(_idle_ranges(parse_tree(script)))
     except UnreadableScriptError:
         return "\n".join(line for line in script.splitlines() if not line.lstrip().startswith("#"))
     data, parts, at = script.encode(errors="replace"), list[bytes](), 0
-    for start, end in sorted(_idle_ranges(root)):
+    for start, end in idle:
         if start >= at:
             parts.append(data[at:start])
             at = end
@@ -35,40 +34,38 @@ def executed_text(script: str) -> str:
 
 
 def _idle_ranges(root: Node) -> Iterator[tuple[int, int]]:
+    shown = {each.offset for each in find_commands(root) if each.runs_alone and "1" in each.inherited_outputs}
     for node in all_nodes(root):
         match node.type:
             case "comment":
                 yield node.start_byte, node.end_byte
             case "command":
-                for words in _idle_words(node):
+                for words in _idle_words(node, shown):
                     yield from _without_substitutions(words)
-            case "heredoc_body":
-                if _is_printed(node):
-                    yield node.start_byte, node.end_byte
+            case "redirected_statement":
+                for text in _printed_texts(node, shown):
+                    yield text.start_byte, text.end_byte
             case _:
                 pass
 
 
-def _idle_words(command: Node) -> Sequence[Node]:
-    """Return the parts of a command that it only prints or looks for."""
+def _idle_words(command: Node, shown: Container[int]) -> Sequence[Node]:
+    """Return the parts of a command that it only prints or looks for; ``shown`` has the offsets of the commands that
+    print to the script's own output."""
     name = command.child_by_field_name("name")
     program = node_text(name) if name else ""
     if program in _SEARCHERS:
         words = command.children_by_field_name("argument")
         return [word for word in words if not _OPTION_OR_NUMBER.match(node_text(word))][:1]
-    return [command] if program in _PRINTERS and _is_shown(command) else []
+    return [command] if program in _PRINTERS and command.start_byte in shown else []
 
 
-def _is_shown(command: Node) -> bool:
-    """Return whether what a command prints is the script's own output."""
-    return is_alone(command) and "1" in inherited_outputs(command)
-
-
-def _is_printed(heredoc: Node) -> bool:
-    """Return whether a here-document is the script's own output, by ``cat`` without arguments."""
-    redirected = heredoc.parent.parent if heredoc.parent else None
-    body = redirected.child_by_field_name("body") if redirected else None
-    return body is not None and body.type == "command" and node_text(body).strip() == "cat" and _is_shown(body)
+def _printed_texts(statement: Node, shown: Container[int]) -> Iterator[Node]:
+    """Yield the here-documents that ``cat`` without arguments prints to the script's own output."""
+    body = statement.child_by_field_name("body")
+    if body is not None and node_text(body).strip() == "cat" and body.start_byte in shown:
+        for redirection in redirections(statement):
+            yield from (each for each in redirection.children if each.type == "heredoc_body")
 
 
 def _without_substitutions(words: Node) -> Iterator[tuple[int, int]]:

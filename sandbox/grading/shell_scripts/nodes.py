@@ -8,11 +8,6 @@ from tree_sitter import Node
 
 REDIRECTIONS = frozenset(("file_redirect", "heredoc_redirect", "herestring_redirect"))
 
-BLOCKS = frozenset((
-    "case_item", "compound_statement", "do_group", "elif_clause", "else_clause", "if_statement", "program", "subshell",
-))  # fmt: skip
-"""Nodes that hold any number of statements, and no redirection."""
-
 
 def all_nodes(root: Node) -> Iterator[Node]:
     """Yield ``root`` and every node below it."""
@@ -36,3 +31,8 @@ def redirection_operator(redirection: Node) -> str:
 def redirection_destinations(redirection: Node) -> list[Node]:
     """Return a redirection's target, and the command's words that follow it."""
     return [child for child in redirection.named_children if child.type != "file_descriptor"]
+
+
+def redirections(node: Node) -> list[Node]:
+    """Return those children of a node that redirect."""
+    return [child for child in node.children if child.type in REDIRECTIONS]

@@ -9,15 +9,10 @@ import tree_sitter_bash
 from tree_sitter import Language, Node, Parser
 
 from sandbox.grading.shell_scripts.evaluation import evaluated_texts, unquoted_tests
-from sandbox.grading.shell_scripts.nodes import BLOCKS, REDIRECTIONS, all_nodes, node_text, redirection_destinations
-from sandbox.grading.shell_scripts.redirections import (
-    find_input_word,
-    has_own_input,
-    inherited_outputs,
-    opens_descriptor,
-    written_file,
-)
-from sandbox.grading.shell_scripts.script import ExecutionCertainty, ShellCommand, ShellScript, UnreadableScriptError
+from sandbox.grading.shell_scripts.nodes import REDIRECTIONS, all_nodes, node_text, redirection_destinations
+from sandbox.grading.shell_scripts.redirections import opens_descriptor, written_file
+from sandbox.grading.shell_scripts.script import ShellCommand, ShellScript, UnreadableScriptError
+from sandbox.grading.shell_scripts.surroundings import Surroundings, surroundings_of_children
 
 _BASH = Language(tree_sitter_bash.language())
 _SIMPLE = frozenset(("command", "declaration_command", "unset_command", "test_command"))
@@ -25,10 +20,6 @@ _ASSIGNMENTS = frozenset(("variable_assignment", "variable_assignments"))
 _WORDS = frozenset((
     "ansi_c_string", "arithmetic_expansion", "brace_expression", "command_substitution", "concatenation", "expansion",
     "number", "process_substitution", "raw_string", "simple_expansion", "string", "translated_string", "word",
-))  # fmt: skip
-_BRANCHES = frozenset((
-    "c_style_for_statement", "case_item", "elif_clause", "else_clause", "for_statement", "if_statement",
-    "while_statement",
 ))  # fmt: skip
 _COUNTING = frozenset(("c_style_for_statement",))
 _DEEPEST = 200
@@ -60,9 +51,12 @@ def _is_too_deep(root: Node) -> bool:
 def parse_script(text: str) -> ShellScript:
     """Parse a script.  Raises UnreadableScriptError."""
     root = parse_tree(text)
-    functions: dict[str, int] = {}
-    commands = tuple(_commands(root, "", functions))
+    commands = tuple(find_commands(root))
     nodes = list(all_nodes(root))
+    defined = [node for node in root.children if node.type == "function_definition"]
+    functions = {
+        node_text(name): node.start_byte for node in reversed(defined) if (name := node.child_by_field_name("name"))
+    }
     evaluated = tuple(text for node in nodes for text in evaluated_texts(node))
     tested = tuple(text for node in nodes for text in unquoted_tests(node))
     loops = [node.named_children for node in nodes if node.type in ("for_statement", "select_statement")]
@@ -73,19 +67,30 @@ def parse_script(text: str) -> ShellScript:
     return ShellScript(commands, functions, evaluated, tested, over, into, opened, background)
 
 
-def _commands(node: Node, within: str, functions: dict[str, int], *, in_branch: bool = False) -> Iterator[ShellCommand]:
-    if node.type == "function_definition" and (name := node.child_by_field_name("name")):
-        within, in_branch = node_text(name), False
-        if node.parent is not None and node.parent.type == "program":
-            functions.setdefault(within, node.start_byte)
+def find_commands(root: Node) -> Iterator[ShellCommand]:
+    """Yield the simple commands of a script's tree.  Raises UnreadableScriptError."""
+    return _commands(root, Surroundings())
+
+
+def _commands(node: Node, around: Surroundings) -> Iterator[ShellCommand]:
     behind = tuple(_behind(node))
-    for child, is_branch in zip(node.children, _branches(node), strict=True):
-        made = _commands(child, within, functions, in_branch=in_branch or is_branch)
-        yield from _with_more(list(made), behind) if behind and child == node.child_by_field_name("body") else made
-    if node.type in _SIMPLE or (node.type in _ASSIGNMENTS and not _is_part(node)):
-        words = tuple(_words(node))
-        of_program = (is_alone(node), has_own_input(node), find_input_word(node), inherited_outputs(node), in_branch)
-        yield ShellCommand(words, _is_piped(node), within, _execution_certainty(node), node.start_byte, *of_program)
+    body = node.child_by_field_name("body") if behind else None
+    for child, inner in zip(node.children, surroundings_of_children(node, around), strict=True):
+        made = _commands(child, inner)
+        yield from _with_more(list(made), behind) if child == body else made
+    if node.type in _SIMPLE or (node.type in _ASSIGNMENTS and around.parent not in _SIMPLE | _ASSIGNMENTS | _COUNTING):
+        yield ShellCommand(
+            words=tuple(_words(node)),
+            reads_pipe=around.reads_pipe,
+            function=around.function,
+            when=around.when,
+            offset=node.start_byte,
+            runs_alone=around.runs_alone,
+            has_input=bool(around.has_input),
+            input=around.input,
+            inherited_outputs=frozenset(of for of in ("1", "2") if not around.redirected[of]),
+            is_in_branch=around.is_in_branch,
+        )
 
 
 def _with_more(commands: Sequence[ShellCommand], words: tuple[str, ...]) -> Iterator[ShellCommand]:
@@ -112,52 +117,3 @@ def _words(node: Node) -> Iterator[str]:
     for child in node.children if node.type in _SIMPLE else [node]:
         if child.type not in REDIRECTIONS and (text := node_text(child)):
             yield text
-
-
-def _is_part(assignment: Node) -> bool:
-    """Return whether an assignment belongs to a command, a declaration or the head of a counting loop."""
-    return assignment.parent is not None and assignment.parent.type in _SIMPLE | _ASSIGNMENTS | _COUNTING
-
-
-def _execution_certainty(node: Node) -> ExecutionCertainty:
-    when = ExecutionCertainty.ALWAYS
-    while (above := node.parent) is not None and above.type != "program":
-        if above.type == "list" and node != above.children[0]:
-            if above.children[1].type != "&&":
-                return ExecutionCertainty.MAYBE
-            when = ExecutionCertainty.IF_PREVIOUS_SUCCEEDED
-        elif above.type not in ("list", "redirected_statement"):
-            return ExecutionCertainty.MAYBE
-        node = above
-    waits = node.next_sibling is None or node.next_sibling.type != "&"
-    return when if waits else ExecutionCertainty.MAYBE
-
-
-def _branches(node: Node) -> Iterator[bool]:
-    """Yield for each child of a node whether it runs in some cases only, where the node runs in all."""
-    for number, child in enumerate(node.children):
-        if node.type == "list":
-            yield number > 0 and node.children[1].type == "||"
-        else:
-            yield node.type in _BRANCHES and child.is_named and node.field_name_for_child(number) != "condition"
-
-
-def _is_piped(node: Node) -> bool:
-    """Return whether a pipe leads into this command."""
-    while node.parent is not None and node.parent.type == "redirected_statement":
-        node = node.parent
-    before = node.prev_sibling
-    return before is not None and before.type in ("|", "|&")
-
-
-def is_alone(node: Node) -> bool:
-    """Return whether, within its function, no pipe joins a command to another and nothing runs at the same time."""
-    while (above := node.parent) is not None and node.type != "function_definition":
-        beside = () if above.type in BLOCKS else above.children
-        behind = (more.type for each in beside if each.type == "heredoc_redirect" for more in each.children)
-        if above.type in ("pipeline", "process_substitution") or "pipeline" in behind:
-            return False
-        if node.next_sibling is not None and node.next_sibling.type == "&":
-            return False
-        node = above
-    return True

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 from tree_sitter import Node
 
 from sandbox.grading.shell_scripts.nodes import (
-    BLOCKS,
     REDIRECTIONS,
     node_text,
     redirection_destinations,
     redirection_operator,
+    redirections,
 )
 from sandbox.grading.shell_scripts.script import unquote
 
-_REDIRECTED = frozenset(("function_definition", "redirected_statement"))
+SCRIPTS_OWN: Mapping[str, bool] = MappingProxyType({"1": False, "2": False})
+"""For each descriptor whether it leads elsewhere than the script's own, where nothing is redirected."""
 _MOST_BYTES = 2000
 """Maximum length of what is kept of a command's input."""
 _INHERITED = re.compile(r"(?:/dev/(?:std\w+|fd|tty)|/proc)\b")
@@ -29,26 +31,23 @@ def written_file(redirection: Node) -> Iterator[str]:
             yield node_text(target)
 
 
-def has_own_input(node: Node) -> bool:
-    """Return whether its standard input is redirected, and only from files or texts of the script."""
-    given = [child for child in node.children if child.type in REDIRECTIONS]
-    while (above := node.parent) is not None and above.type in ("negated_command", "redirected_statement"):
-        given += [child for child in above.children if child.type in REDIRECTIONS]
-        node = above
-    return bool(found := [_is_file_or_text(each) for each in given if _is_input(each)]) and all(found)
+def redirects_input(given: Sequence[Node], outer: bool | None) -> bool | None:
+    """Return whether standard input comes from files or texts of the script only, where redirections are added to those
+    of a statement around; None if none is of standard input."""
+    found = [_is_file_or_text(each) for each in given if _is_input(each)]
+    return all(found) and outer is not False if found else outer
 
 
-def find_input_word(node: Node) -> str:
-    """Return :attr:`~sandbox.grading.shell_scripts.script.ShellCommand.input` of a command."""
-    while (above := node.parent) is not None and node.type not in ("function_definition", "command_substitution"):
-        beside = (*node.children, *(above.children if above.type in _REDIRECTED else ()))
-        if given := [child for child in beside if child.type in REDIRECTIONS and _is_input(child)]:
-            return _input_word(given[-1])
-        if above.type == "pipeline" and node.prev_sibling is not None:
-            before = (above.text or b"")[: node.start_byte - above.start_byte][:_MOST_BYTES].decode(errors="replace")
-            return f"$({before.rstrip(' |&')})"
-        node = above
-    return ""
+def find_input_word(given: Sequence[Node]) -> str | None:
+    """Return a word with the text that the last redirection of standard input gives; None if there is none."""
+    return next((_input_word(each) for each in reversed(given) if _is_input(each)), None)
+
+
+def preceding_output(pipeline: Node, stage: Node) -> str:
+    """Return a word with what a stage of a pipeline, not its first, reads."""
+    end = stage.start_byte - pipeline.start_byte
+    before = (pipeline.text or b"")[: min(end, _MOST_BYTES)].decode(errors="replace")
+    return f"$({before.rstrip(' |&')})"
 
 
 def _input_word(redirection: Node) -> str:
@@ -61,19 +60,18 @@ def _input_word(redirection: Node) -> str:
     return f"${text[1:]}" if text.startswith("<(") else f"$(< {text})"
 
 
-def inherited_outputs(node: Node) -> frozenset[str]:
-    """Return those of descriptors 1 and 2 that lead to the script's own."""
-    levels = [node]
-    while levels[-1].type not in ("function_definition", "command_substitution", "program"):
-        if (above := levels[-1].parent) is None:
-            break
-        levels.append(above)
-    redirected = {"1": levels[-1].type == "command_substitution", "2": False}
-    for level in (each for each in reversed(levels) if each.type not in BLOCKS):
-        for redirection in level.children:
-            if redirection.type == "file_redirect":
-                _redirect(redirection, redirected)
-    return frozenset(descriptor for descriptor in ("1", "2") if not redirected[descriptor])
+def redirect_outputs(node: Node, outer: Mapping[str, bool]) -> Mapping[str, bool]:
+    """Return for each descriptor of a node whether it leads elsewhere than the script's own, or than those of the
+    function or the substitution that the node is; ``outer`` holds for its parent."""
+    if node.type in ("function_definition", "command_substitution"):
+        outer = {"1": node.type == "command_substitution", "2": False}
+    files = [each for each in redirections(node) if each.type == "file_redirect"]
+    if not files:
+        return outer
+    redirected = dict(outer)
+    for each in files:
+        _redirect(each, redirected)
+    return redirected
 
 
 def _redirect(redirection: Node, redirected: dict[str, bool]) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from sandbox.grading.isolation.directed_commands import find_directed_commands
 from sandbox.grading.shell_scripts.executed_text import executed_text
 from sandbox.grading.shell_scripts.parser import parse_script
 from sandbox.tasks.container_files.add_sources import UnsupportedSyntaxError
@@ -262,10 +263,24 @@ def test_a_row_that_points_at_a_path_that_is_too_long_is_a_problem_with_a_reason
     assert problem.why == "the row points at it: File name too long"
 
 
-@pytest.mark.parametrize("line", ["echo a\n", "f() { a; }\n", "if a; then b; fi\n"])
-def test_a_test_script_of_very_many_commands_is_read_in_time(line: str):
-    commands = parse_script(repeated(line)).commands
-    assert len(commands) == LONG // len(line) * (2 if "then" in line else 1)
+@pytest.mark.parametrize(
+    ("script", "commands"),
+    [
+        (repeated("echo a\n"), LONG // 7),
+        (repeated("f() { a; }\n"), LONG // 11),
+        (repeated("if a; then b; fi\n"), LONG // 17 * 2),
+        (repeated("cat|") + "cat", LONG // 4 + 1),
+        ("while a; do\n" + repeated("b\n") + "done <c", LONG // 2 + 1),
+        ("if a; then\n" + repeated("b\n") + "fi", LONG // 2 + 1),
+        ("a" + repeated(" <b"), 1),
+        ("{\n" + "a\n" * (LONG // 4) + "}" + " >b" * (LONG // 6), LONG // 4),
+        ("a" + repeated(" <(b)"), LONG // 5 + 1),
+    ],
+    ids=["lines", "functions", "branches", "pipe", "loop", "branch", "redirections", "redirected", "substitutions"],
+)
+def test_a_test_script_of_very_many_commands_is_read_in_time(script: str, commands: int):
+    assert len(parse_script(script).commands) == commands
+    list(find_directed_commands(script, {}))
 
 
 @pytest.mark.parametrize(
