@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, cast
 from actors.weight_transport.transfer_plan import TransferPlan
 from protocol.errors import InfraError
 from protocol.processes.loopback import is_loopback
-from protocol.processes.rendezvous import restrict_tcp_stores_to_address
+from protocol.processes.rendezvous import guard_process_groups
 from protocol.weights import WeightVersion, format_version
 
 GATHER_S = 5.0
@@ -109,7 +109,7 @@ def join_group(member: BroadcastMember) -> Any:
     """Return the process group.  Raises RuntimeError if not all members join."""
     import torch
 
-    restrict_tcp_stores_to_address()
+    guard_process_groups()
     if is_loopback(member.address):
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     untyped: Any = torch.distributed

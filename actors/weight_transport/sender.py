@@ -17,7 +17,7 @@ from actors.engines.weights import weight_files
 from actors.engines.weights.tensor_buckets import plan_buckets, read_bucket
 from protocol.errors import InfraError
 from protocol.processes.loopback import find_free_port
-from protocol.processes.rendezvous import restrict_tcp_stores_to_address
+from protocol.processes.rendezvous import guard_process_groups
 from protocol.weights import WeightManifest, format_version
 
 if TYPE_CHECKING:  # it loads Ray
@@ -91,7 +91,7 @@ class RemoteWeightSender:
 
 def join_process_group(meeting: Rendezvous) -> Any:
     """Return the process group once all have joined.  Raises OSError or RuntimeError."""
-    restrict_tcp_stores_to_address()
+    guard_process_groups()
     join: Any = importlib.import_module("sglang.srt.utils.common").init_custom_process_group
     return join(
         backend=meeting.backend,

@@ -19,7 +19,7 @@ from learner.settings import TrainerSettings
 from learner.tensors import manual_seed, new_gloo_group
 from protocol.errors import UserError
 from protocol.processes.loopback import is_loopback
-from protocol.processes.rendezvous import restrict_tcp_stores_to_address
+from protocol.processes.rendezvous import guard_process_groups
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,11 +83,11 @@ def join_process_groups(
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     backend = "gloo" if megatron_on_cpu.CPU_ONLY else "nccl"
     timeout = dt.timedelta(seconds=settings.collective_timeout_s)
+    guard_process_groups()
     if world == 1:
         store = dist.HashStore()  # pyright: ignore[reportPrivateImportUsage] - documented; torch forgot to export it
         dist.init_process_group(backend, store=store, rank=0, world_size=1, timeout=timeout)
     else:
-        restrict_tcp_stores_to_address()
         dist.init_process_group(
             backend, init_method=f"tcp://{master[0]}:{master[1]}", rank=rank, world_size=world, timeout=timeout
         )

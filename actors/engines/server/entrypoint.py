@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 
 from actors.engines.server import cpu_patches
-from protocol.processes.rendezvous import restrict_tcp_stores_to_address
+from protocol.processes.rendezvous import guard_process_groups
 from protocol.processes.stack_dumps import register_stack_dump
 
 STACKS_OPTION = "--stacks="
@@ -27,7 +27,7 @@ if len(sys.argv) > 1 and sys.argv[1].startswith(STACKS_OPTION):
         prefix.with_name(f"{prefix.name}-{os.getpid()}.stacks"), f"{prefix.name}, process {os.getpid()}"
     )
 
-restrict_tcp_stores_to_address()
+guard_process_groups()
 if cpu_patches.install_cpu_patches():
     cpu_patches.patch_weight_checksum()
 

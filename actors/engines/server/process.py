@@ -101,6 +101,8 @@ def server_environment(spec: EngineSpec, api_key: str) -> dict[str, str]:
         "HF_HUB_OFFLINE": "1",
         "TOKENIZERS_PARALLELISM": "false",
     }
+    with contextlib.suppress(RuntimeError):  # no home: what it compiles ends with its temporary files
+        environment.setdefault("TORCHINDUCTOR_CACHE_DIR", str(Path.home() / ".cache" / "sglang" / "inductor"))
     if on_cpu:
         environment |= {"OMP_NUM_THREADS": "1", "SGLANG_USE_CPU_ENGINE": "1", "CUDA_VISIBLE_DEVICES": ""}
         environment.setdefault("GLOO_SOCKET_IFNAME", "lo")  # else its groups listen on every address

@@ -14,6 +14,8 @@ error is the server's log.
 - The reaper's own death kills the server (PDEATHSIG).
 - As child subreaper it inherits every descendant, including those that left the group; at the end it kills them, and
   exits only when none is left.
+- What the server creates is its account's only, whatever the umask, and its temporary files, among them sockets of
+  SGLang's that read pickles, lie in a folder that is removed at the end.
 - Files in /dev/shm that the group made and mapped, or whose names carry one of its pids, are removed.
 """
 
@@ -26,6 +28,7 @@ import re
 import select
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -246,22 +249,26 @@ def main(grace_s: float, command: list[str]) -> None:
     if os.fork():
         os._exit(0)
     os.setsid()
+    os.umask(0o077)
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
     born = time.time() - 1
     woken, wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     signal.set_wakeup_fd(wake)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
         signal.signal(number, _wake)
-    leader = _start(command)
-    server = _ServerState(leader, born)
-    _write_line(f"{os.getpid()} {leader}")
-    why = _watch(server, woken)
-    server.scan()
-    if not server.server_ended and not why:
-        server.signal(signal.SIGTERM)
-        _await_end(server, woken, time.monotonic() + grace_s)
+    with tempfile.TemporaryDirectory(prefix="ls-engine-", ignore_cleanup_errors=True) as folder:
+        os.environ["TMPDIR"] = folder
+        leader = _start(command)
+        server = _ServerState(leader, born)
+        _write_line(f"{os.getpid()} {leader}")
+        why = _watch(server, woken)
         server.scan()
-    _write_line(f"{server.finish()} {why}".rstrip())
+        if not server.server_ended and not why:
+            server.signal(signal.SIGTERM)
+            _await_end(server, woken, time.monotonic() + grace_s)
+            server.scan()
+        status = server.finish()
+    _write_line(f"{status} {why}".rstrip())
 
 
 def _watch(server: _ServerState, woken: int) -> str:

@@ -4,6 +4,7 @@ whoever asks the server does not wait for what is dead."""
 import os
 import select
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import pytest
 
 from actors.engines.server import process_reaper
@@ -29,6 +31,7 @@ signal.signal(signal.SIGTERM, signal.SIG_IGN)
 deaf = "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(600)"
 child = subprocess.Popen([sys.executable, "-S", "-c", deaf])
 {SHARED_MEMORY}
+open(os.path.join(os.environ["TMPDIR"], "socket"), "w").close()
 print("ready", child.pid, file=sys.stderr, flush=True)
 signal.pause()
 """
@@ -106,6 +109,7 @@ def start(code: str, stop_pipe: tuple[int, int] | None = None) -> ServerWithReap
         stdout=pids_pipe,
         stderr=log,
         start_new_session=True,
+        umask=0,
         check=True,
     )
     for fd in (read_fd, pids_pipe, log):
@@ -131,6 +135,14 @@ def test_the_owners_death_ends_a_server_that_ignores_sigterm(guarded: ServerWith
     os.close(guarded.stop_fd)
     assert guarded.end() == str(128 + signal.SIGKILL)
     assert guarded.leftovers() == []
+
+
+def test_only_its_account_reaches_its_temporary_files_which_end_with_it(guarded: ServerWithReaper) -> None:
+    folder = Path(psutil.Process(guarded.server).environ()["TMPDIR"])
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (folder, folder / "socket")] == [0o700, 0o600]
+    os.close(guarded.stop_fd)
+    guarded.end()
+    assert not folder.exists()
 
 
 def test_a_stop_byte_ends_it(guarded: ServerWithReaper) -> None:
