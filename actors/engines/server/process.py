@@ -11,6 +11,7 @@ import contextlib
 import os
 import re
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
@@ -46,6 +47,8 @@ class _Reaper:
 
     server_pid: int
     """Leader of the server's process group."""
+    folder: Path
+    """The server's temporary files."""
     stop_fd: int
     """Write end: a byte, or the end of this process, ends the server."""
     status_fd: int
@@ -217,6 +220,7 @@ class SGLangServer:
             return
         with contextlib.suppress(OSError):  # the reaper was killed and may have left some of the group
             os.killpg(self.pid, signal.SIGKILL)
+        shutil.rmtree(self._reaper.folder, ignore_errors=True)
         self.ended.set_result("the server's process reaper was killed")
 
 
@@ -241,11 +245,11 @@ def _spawn(command: list[str], spec: EngineSpec, api_key: str) -> _Reaper:
                 start_new_session=True,
                 check=False,
             )
-        pids = _read_line(status_fd).split()
-        if len(pids) != 2:
+        started = os.fsdecode(_read_line(status_fd)).rstrip("\n").split(" ", 2)
+        if len(started) != 3:
             raise ServerLost("its process reaper did not start")
         undo.pop_all()
-    return _Reaper(int(pids[1]), stop_fd, status_fd)
+    return _Reaper(int(started[1]), Path(started[2]), stop_fd, status_fd)
 
 
 def _read_line(fd: int) -> bytes:

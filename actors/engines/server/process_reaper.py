@@ -2,9 +2,9 @@
 
 Run by path with the standard library only, so that it starts within milliseconds:
 ``python -I -S process_reaper.py GRACE_S -- COMMAND…``.  Standard input is a pipe whose write end the owner keeps.
-Standard output is a pipe that gets two lines: ``<reaper's pid> <server's pid>`` first, and at the end the server's exit
-status, with the reason if one of its subprocesses caused it; end of file alone means that the reaper died.  Standard
-error is the server's log.
+Standard output is a pipe that gets two lines: ``<reaper's pid> <server's pid> <folder of temporary files>`` first, and
+at the end the server's exit status, with the reason if one of its subprocesses caused it; end of file alone means that
+the reaper died, and the folder is the owner's to remove.  Standard error is the server's log.
 
 - The process that is started returns at once and the reaper is reparented, because Ray kills the children of an actor
   that ends before they could clean up.  The reaper leads a session; the server leads a process group in it.
@@ -260,7 +260,7 @@ def main(grace_s: float, command: list[str]) -> None:
         os.environ["TMPDIR"] = folder
         leader = _start(command)
         server = _ServerState(leader, born)
-        _write_line(f"{os.getpid()} {leader}")
+        _write_line(f"{os.getpid()} {leader} {folder}")
         why = _watch(server, woken)
         server.scan()
         if not server.server_ended and not why:

@@ -68,6 +68,10 @@ def environment_of(pid: int) -> dict[str, str]:
     return dict(line.partition("=")[::2] for line in Path(f"/proc/{pid}/environ").read_text().split("\0"))
 
 
+def files_in(folder: str) -> list[Path]:
+    return list(Path(folder).glob("*"))
+
+
 def group_leaders_that_mention(text: str) -> set[int]:
     """Servers: they lead a group, but in the session of their reaper."""
     return {pid for pid in processes_that_mention(text) if os.getpgid(pid) == pid != os.getsid(pid)}
@@ -521,6 +525,23 @@ async def test_a_server_that_loses_a_subprocess_is_replaced_at_once_and_leaves_n
     assert process_group(pid) == set()
     assert left_behind
     assert not [path for path in left_behind if path.exists()]
+
+
+@pytest.mark.chaos
+async def test_a_server_whose_reaper_is_killed_is_replaced_and_leaves_no_temporary_files(
+    engine: SGLangEngine, folders: Folders
+) -> None:
+    await engine.load_weights(publish(folders.a), 300)
+    restarts, pid = (await engine.statistics()).restarts, (await engine.status()).pid
+    temporary = environment_of(pid)["TMPDIR"]
+    assert files_in(temporary)
+    async with asyncio.TaskGroup() as group:
+        tasks = await sampling(engine, group, 2)
+        os.kill(os.getsid(pid), signal.SIGKILL)
+    assert [task.result().server_switches for task in tasks] == [1, 1]
+    status = await engine.status()
+    assert (status.restarts, status.error) == (restarts + 1, "the server's process reaper was killed")
+    assert not files_in(temporary)
 
 
 @pytest.mark.chaos

@@ -3,6 +3,7 @@ whoever asks the server does not wait for what is dead."""
 
 import os
 import select
+import shutil
 import signal
 import stat
 import subprocess
@@ -12,7 +13,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
 import pytest
 
 from actors.engines.server import process_reaper
@@ -60,6 +60,7 @@ signal.pause()
 class ServerWithReaper:
     reaper: int
     server: int
+    folder: Path
     children: list[int]
     stop_fd: int
     report_fd: int
@@ -117,10 +118,12 @@ def start(code: str, stop_pipe: tuple[int, int] | None = None) -> ServerWithReap
     pids = b""
     while not pids.endswith(b"\n"):  # the next line may follow at once
         pids += os.read(pids_fd, 1)
-    reaper, server = map(int, pids.split())
+    reaper, server, folder = pids.split()
     with os.fdopen(log_fd) as lines:
         words = lines.readline().split()
-    return ServerWithReaper(reaper, server, [int(word) for word in words[1:]], stop_fd, pids_fd)
+    return ServerWithReaper(
+        int(reaper), int(server), Path(os.fsdecode(folder)), [int(word) for word in words[1:]], stop_fd, pids_fd
+    )
 
 
 @pytest.fixture
@@ -138,11 +141,10 @@ def test_the_owners_death_ends_a_server_that_ignores_sigterm(guarded: ServerWith
 
 
 def test_only_its_account_reaches_its_temporary_files_which_end_with_it(guarded: ServerWithReaper) -> None:
-    folder = Path(psutil.Process(guarded.server).environ()["TMPDIR"])
-    assert [stat.S_IMODE(path.stat().st_mode) for path in (folder, folder / "socket")] == [0o700, 0o600]
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (guarded.folder, guarded.folder / "socket")] == [0o700, 0o600]
     os.close(guarded.stop_fd)
     guarded.end()
-    assert not folder.exists()
+    assert not guarded.folder.exists()
 
 
 def test_a_stop_byte_ends_it(guarded: ServerWithReaper) -> None:
@@ -219,6 +221,7 @@ def test_the_reapers_death_ends_the_server_and_is_reported(guarded: ServerWithRe
     os.close(pidfd)
     os.close(guarded.stop_fd)
     os.killpg(guarded.server, signal.SIGKILL)  # as the owner does when the reaper was killed
+    shutil.rmtree(guarded.folder)
 
 
 def test_the_reaper_is_no_child_of_its_owner(guarded: ServerWithReaper) -> None:
