@@ -43,6 +43,8 @@ _ALLOWED_HOST = re.compile(r"(\*\.)?[A-Za-z0-9._-]{1,253}(:[0-9]{1,5})?|\[?[0-9A
 _WEB_ADDRESS = re.compile(r"https?://[^\s\x00-\x1f]{1,2000}")
 MAX_MEMORY_MB, MAX_PIDS, MAX_CPUS, MAX_SECONDS = 1 << 20, 1 << 16, 1024.0, 86_400.0
 MAX_STORAGE_MB = 1 << 24
+MAX_UNIX_S = 1 << 36
+"""Latest time of a file: the year 4147."""
 MAX_FILES, MAX_CONTEXT_BYTES, MAX_TEXT, MAX_NAMES = 10_000, 512 << 20, 1 << 20, 1000
 """Maximum files of a build context, their total bytes, characters of a text, and entries of a list or mapping."""
 MAX_PATTERN = 1000
@@ -163,6 +165,8 @@ def _build(where: str, build: ImageBuild | None) -> dict[str, object]:
         and sum(map(len, build.files.values())) <= MAX_CONTEXT_BYTES,
         f"{where}.dockerfile": build.dockerfile in build.files,
         f"{where}.executable": build.executable <= build.files.keys(),
+        f"{where}.modified_s": build.modified_s.keys() <= build.files.keys()
+        and all(abs(each) <= MAX_UNIX_S for each in build.modified_s.values()),
         f"{where}.args": _is_env(build.args),
         f"{where}.target": _is_text(build.target, 200),
     }

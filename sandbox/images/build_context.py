@@ -10,18 +10,20 @@ from sandbox.tasks.task_containers import ImageBuild
 _PIECE_BYTES = 1 << 20
 
 
-def pack_context(build: ImageBuild, modes: Mapping[str, int]) -> Iterator[bytes | memoryview]:
-    """Yield a tar of the context: equal contexts give equal bytes (sorted, without times and owners).
+def pack_context(build: ImageBuild, modes: Mapping[str, int], now_s: int) -> Iterator[bytes | memoryview]:
+    """Yield a tar of the context: sorted, without owners.
 
     ``modes``: permissions by path of files that have others than those of ``build``, and of folders, which a builder
-    makes otherwise.  The pieces are small, and share the memory of the files.
+    makes otherwise.  ``now_s``: the Unix time of what has none of its own.  The pieces are small, and share the memory
+    of the files.
     """
     for name in sorted(modes.keys() - build.files.keys()):
         folder = tarfile.TarInfo(f"{name}/")
-        folder.type, folder.mode = tarfile.DIRTYPE, modes[name]
+        folder.type, folder.mode, folder.mtime = tarfile.DIRTYPE, modes[name], now_s
         yield folder.tobuf()
     for name, content in sorted(build.files.items()):
         entry = tarfile.TarInfo(name)
+        entry.mtime = build.modified_s.get(name, now_s)
         if name.endswith("/"):
             entry.type, entry.mode = tarfile.DIRTYPE, modes.get(name, 0o755)
             yield entry.tobuf()

@@ -7,6 +7,7 @@ import http
 import json
 import re
 import shutil
+import time
 from collections.abc import AsyncGenerator, AsyncIterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -280,7 +281,7 @@ async def _entries(response: aiohttp.ClientResponse) -> AsyncGenerator[Mapping[s
 
 
 async def _packed(classic: ClassicBuild) -> AsyncGenerator[bytes | memoryview]:
-    for piece in pack_context(classic.build, classic.modes):
+    for piece in pack_context(classic.build, classic.modes, int(time.time())):
         yield piece
 
 

@@ -57,7 +57,8 @@ def apply_fields(task: Task, given: object, problems: TaskProblems, where: str) 
 
 
 def _plain(value: object) -> object:
-    """Convert ``value`` to types of JSON and YAML; of a dataclass, only the fields that differ from their defaults."""
+    """Convert ``value`` to types of JSON and YAML; of a dataclass, only the fields by which it
+    is compared and that differ from their defaults."""
     match value:
         case bytes():
             return _text(value)
@@ -73,7 +74,7 @@ def _plain(value: object) -> object:
             return {
                 field.name: _plain(getattr(value, field.name))
                 for field in dataclasses.fields(value)
-                if getattr(value, field.name) != _default(field)
+                if field.compare and getattr(value, field.name) != _default(field)
             }
         case _:
             return value

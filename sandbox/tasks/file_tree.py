@@ -26,6 +26,8 @@ class TreeFile:
 
     data: bytes
     executable: bool = False
+    modified_s: int | None = field(default=None, compare=False)
+    """Unix time of its last change on disk; None if it comes from elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,10 @@ class FileTree:
         """Return the paths of executable files."""
         return frozenset(path for path, file in self.files.items() if file.executable)
 
+    def modification_times(self) -> dict[str, int]:
+        """Return the Unix time of the last change of each file that comes from a disk."""
+        return {path: file.modified_s for path, file in self.files.items() if file.modified_s is not None}
+
 
 def is_within(path: str, folders: Iterable[str]) -> bool:
     """Return whether ``path`` is one of ``folders`` or lies below one."""
@@ -95,7 +101,7 @@ def read_tree(folder: Path, *, apart: bool = False) -> FileTree:
         followed = stat.S_ISLNK(found.st_mode) and path.is_file() and is_followed(path)
         status = path.stat() if followed else found
         if stat.S_ISDIR(found.st_mode):
-            files[f"{inside}/"] = TreeFile(b"")
+            files[f"{inside}/"] = TreeFile(b"", modified_s=int(status.st_mtime))
             continue
         if not stat.S_ISREG(status.st_mode):
             odd.add(inside)
@@ -104,7 +110,7 @@ def read_tree(folder: Path, *, apart: bool = False) -> FileTree:
         if total > MAX_BYTES:
             raise TaskError(folder, f"is larger than {MAX_BYTES >> 20} MiB", "a task is held in memory")
         try:
-            files[inside] = TreeFile(path.read_bytes(), bool(status.st_mode & stat.S_IXUSR))
+            files[inside] = TreeFile(path.read_bytes(), bool(status.st_mode & stat.S_IXUSR), int(status.st_mtime))
         except OSError as error:
             raise TaskError(folder, f"{inside} is not readable", str(error)) from error
     return FileTree(files, frozenset(odd))

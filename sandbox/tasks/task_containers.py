@@ -7,8 +7,9 @@ import re
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
+from typing import Annotated
 
-from pydantic import with_config
+from pydantic import Field, with_config
 
 from sandbox.capabilities import BASE_CAPABILITIES
 from sandbox.default_limits import CPUS, MEMORY_MB, SERVICE_PIDS, SHM_MB
@@ -29,6 +30,9 @@ class ImageBuild:
     args: dict[str, str] = field(default_factory=dict[str, str])
     target: str = ""
     """Stage to build; empty for the last one."""
+    modified_s: Annotated[dict[str, int], Field(exclude=True)] = field(default_factory=dict[str, int], compare=False)
+    """Unix times, by path, of the last change of ``files``; one that is not named is as new as the build.  Contexts
+    that differ only in it are equal, and share an image; a request leaves it out."""
 
     @cached_property
     def digest(self) -> str:

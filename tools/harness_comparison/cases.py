@@ -24,6 +24,10 @@ class ComparisonCase:
     """Other files by path; one that ends in ``/`` is an empty folder."""
     links: dict[str, str] = field(default_factory=dict[str, str])
     """The target of each symbolic link, by the path of the link."""
+    modified_s: dict[str, int] = field(default_factory=dict[str, int])
+    """Unix times, by path, of the last change of files; others are as new as the task."""
+    modes: dict[str, int] = field(default_factory=dict[str, int])
+    """Permissions of files and folders by path, where others are meant than those of a script or a text."""
     service: str = ""
     """Keys of the compose file's service."""
     services: str = ""

@@ -90,6 +90,22 @@ FILE_CASES = (
         files={"tests/e/": "", "solution/e/": "", "environment/e/": ""},
     ),
     ComparisonCase(
+        "copied-times",
+        passes_if(
+            '[ "$(stat -c %Y /g/old /g/old-too)" = "$(printf \'1000000000\\n1000000000\')" ] && [ /g/new -nt /then ]'
+        ),
+        dockerfile="RUN touch -d 2000-01-01 /then\nCOPY d /g\nCOPY --chmod=600 d/old /g/old-too\n",
+        files={"environment/d/old": "", "environment/d/new": ""},
+        modified_s={"environment/d/old": 1_000_000_000},
+    ),
+    ComparisonCase(
+        "copied-file-in-a-zip",
+        passes_if("python3 -m zipfile -l /app/x.zip | grep -q copied"),
+        "cd /app && python3 -m zipfile -c x.zip copied.txt",
+        dockerfile="COPY copied.txt .\n",
+        files={"environment/copied.txt": ""},
+    ),
+    ComparisonCase(
         "image-entrypoint-that-ends",
         f"echo 1 > {REWARD}",
         dockerfile='ENTRYPOINT ["true"]\n',

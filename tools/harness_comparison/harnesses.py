@@ -64,6 +64,10 @@ class Harbor:
         _write(folder, {path: text.replace("{base}", base_image) for path, text in (files | case.files).items()})
         for path, target in case.links.items():
             (folder / path).symlink_to(target)
+        for path, time_s in case.modified_s.items():
+            os.utime(folder / path, (time_s, time_s))
+        for path, mode in case.modes.items():
+            (folder / path).chmod(mode)
 
     def task_fields(self) -> list[str]:
         """Return the keys of its task.toml, with a dot between table and key."""

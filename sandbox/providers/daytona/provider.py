@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import os
 import tempfile
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import ExitStack, asynccontextmanager, suppress
@@ -170,6 +171,8 @@ class DaytonaProvider:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(data)
             path.chmod(0o755 if name in build.executable else 0o644)
+            if (modified_s := build.modified_s.get(name)) is not None:
+                os.utime(path, (modified_s, modified_s))
         return self._sdk.Image.from_dockerfile(folder / build.dockerfile)
 
     async def renew(self) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from sandbox.tasks.container_files.add_sources import UnsupportedSyntaxError, name_of_url
 from sandbox.tasks.container_files.dockerfile import copies_path
+from sandbox.tasks.task_containers import ImageBuild
 
 _FOLDER = ".longshore-build"
 """Folder of added files in the context."""
@@ -20,12 +21,14 @@ _URL_MODE = "600"
 class AddedFiles:
     """Added files, each in a folder of its own."""
 
-    context: Mapping[str, bytes]
+    build: ImageBuild
     fetched: Mapping[str, bytes]
     """Contents by URL."""
     files: dict[str, bytes] = field(default_factory=dict[str, bytes])
     modes: dict[str, int] = field(default_factory=dict[str, int])
     """Permissions by path of files and folders; others are as in any context."""
+    modified_s: dict[str, int] = field(default_factory=dict[str, int])
+    """Unix times, by path, of the last change of copies."""
     unfetched: list[str] = field(default_factory=list[str])
     """URLs without content: their files are empty."""
     _of_urls: dict[tuple[str, str, int], str] = field(default_factory=dict[tuple[str, str, int], str])
@@ -58,13 +61,15 @@ class AddedFiles:
             self.modes[source] = mode
             return source
         clean = posixpath.normpath(source.lstrip("/") or ".")
-        taken = {path: data for path, data in self.context.items() if clean == "." or copies_path(clean, path)}
+        taken = {path: data for path, data in self.build.files.items() if clean == "." or copies_path(clean, path)}
         if not taken or "$" in source:
             raise UnsupportedSyntaxError(f"--chmod of {source}")
         folder = self._new_folder()
         for path, data in taken.items():
             self.files[f"{folder}/{path}"] = data
             self.modes[f"{folder}/{path}"] = mode
+            if path in self.build.modified_s:
+                self.modified_s[f"{folder}/{path}"] = self.build.modified_s[path]
             self.modes |= {f"{folder}/{above}": mode for above in _folders_between(clean, path)}
         return folder if clean == "." else f"{folder}/{clean}"
 

@@ -1,5 +1,5 @@
 """Reads a folder as the build context that a Docker client would send: ``.dockerignore`` applied (or the
-Dockerfile's own, ``Dockerfile.dockerignore``), modes kept.
+Dockerfile's own, ``Dockerfile.dockerignore``), times of files and whether they are executable kept.
 
 Files of the harness (tests, solution, task files) are left out unless a COPY of the Dockerfile names them, so that
 ``COPY . /app`` does not reveal an answer. Pure except for :func:`load_build_context`.
@@ -94,7 +94,9 @@ def read_build_context(
     for source in named:
         if not _found(source, kept):
             problems.add(f"{name} copies {source!r}, which is not in its context", "the build would fail")
-    build = ImageBuild(kept.contents(), name, kept.executable_paths(), dict(plan.args), plan.target)
+    build = ImageBuild(
+        kept.contents(), name, kept.executable_paths(), dict(plan.args), plan.target, kept.modification_times()
+    )
     try:
         to_classic(build, architecture="amd64")
     except UnsupportedSyntaxError as error:

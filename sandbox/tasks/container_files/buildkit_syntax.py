@@ -149,7 +149,8 @@ def to_classic(build: ImageBuild, architecture: str, fetched: Mapping[str, bytes
     content = "".join(f"{line}\n" for line in (*head, *lines))
     added, dockerfile = rewriter.added, {build.dockerfile: content.encode(errors="surrogateescape")}
     files = {**build.files, **added.files, **dockerfile}
-    return ClassicBuild(replace(build, files=files), added.modes, tuple(added.unfetched))
+    rewritten = replace(build, files=files, modified_s={**build.modified_s, **added.modified_s})
+    return ClassicBuild(rewritten, added.modes, tuple(added.unfetched))
 
 
 class _Rewriter:
@@ -160,7 +161,7 @@ class _Rewriter:
         self._stages: dict[str, _Stage] = {}
         self._inherited = 0
         self._before_first = self._now = _Stage(args=dict(self._platform), variables=dict(self._platform))
-        self.added = AddedFiles(build.files, fetched)
+        self.added = AddedFiles(build, fetched)
         self._has_archive = cache(lambda: find_archive(build.files.values()))
         self.changed = False
 

@@ -46,7 +46,7 @@ def copy_host_folders(
 ) -> ImageBuild:
     """Return the build of ``build``'s image with ``folders`` of ``tree``."""
     parsed = parse_instructions(build.files[build.dockerfile].decode(errors="replace"))
-    files, executable = dict(build.files), set(build.executable)
+    files, executable, modified_s = dict(build.files), set(build.executable), dict(build.modified_s)
     lines = [f"FROM {build.target}"] if build.target else []
     users = [each.arguments for each in _stage(parsed, build.target) if each.name == "USER"]
     lines += ["USER 0:0"] if users else []
@@ -57,10 +57,17 @@ def copy_host_folders(
             problems.add(f"{path} is not a regular file", REGULAR_FILES_ONLY)
         files |= {f"{HOST_FOLDERS}/{path}": data for path, data in own.contents().items()}
         executable |= {f"{HOST_FOLDERS}/{path}" for path in own.executable_paths()}
+        modified_s |= {f"{HOST_FOLDERS}/{path}": time_s for path, time_s in own.modification_times().items()}
         lines += _instructions(folder, own)
     lines += [f"USER {users[-1]}"] if users else []
     text = build.files[build.dockerfile].rstrip(b"\n") + b"\n" + "".join(f"{line}\n" for line in lines).encode()
-    return replace(build, files={**files, build.dockerfile: text}, executable=frozenset(executable), target="")
+    return replace(
+        build,
+        files={**files, build.dockerfile: text},
+        executable=frozenset(executable),
+        modified_s=modified_s,
+        target="",
+    )
 
 
 def _instructions(folder: HostFolder, own: FileTree) -> Iterator[str]:

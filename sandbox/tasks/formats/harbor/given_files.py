@@ -43,4 +43,6 @@ def build_with_loose_files(environment: HarborEnvironment, tree: FileTree, probl
     lines += [f"WORKDIR {environment.workdir}"] if environment.workdir else []
     lines += [f"COPY {json.dumps(['environment/', './'])}"]
     executable = frozenset(f"environment/{path}" for path in folder.executable_paths())
-    return ImageBuild({"Dockerfile": "".join(f"{line}\n" for line in lines).encode(), **files}, executable=executable)
+    modified_s = {f"environment/{path}": time_s for path, time_s in folder.modification_times().items()}
+    dockerfile = "".join(f"{line}\n" for line in lines).encode()
+    return ImageBuild({"Dockerfile": dockerfile, **files}, executable=executable, modified_s=modified_s)

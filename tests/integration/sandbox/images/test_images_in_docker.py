@@ -89,9 +89,10 @@ COPY <<-EOT /four
 EOT
 COPY --chmod=750 a /five
 RUN --mount=type=cache,target=/cache --mount=type=bind,source=a,target=/six touch /cache/x && cat /six >> /four
+RUN [ -z "$(find /four /five ! -newermt 1980-01-02)" ]
 RUN [ "$(cat /one /two /three /four; stat -c %a /five)" = "$(printf 'one linux\\ntwo\\nthree\\nfour\\n42\\n750')" ]
 """
-    wanted = from_base(docker_engine, steps, a=b"42\n")
+    wanted = from_base(docker_engine, f"LABEL first={uuid.uuid4().hex}\n{steps}", a=b"42\n")
     assert await engine_calls.find_image_id(engine, await use(store, wanted))
 
 

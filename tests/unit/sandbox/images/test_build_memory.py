@@ -24,16 +24,19 @@ from tests.support.network.aiohttp_servers import serve_on_loopback
 
 def test_a_context_is_packed_without_a_copy_of_its_files() -> None:
     files = {"a": b"a" * (8 << 20), "b/c": b"", "b/empty/": b"", f"d/{'e' * 200}": b"e"}
-    build = ImageBuild(files, executable=frozenset({"a"}))
+    build = ImageBuild(files, executable=frozenset({"a"}), modified_s={"a": 1_000_000_000})
     tracemalloc.start()
-    size = sum(map(len, pack_context(build, {"b/c": 0o600})))
+    size = sum(map(len, pack_context(build, {"b/c": 0o600, "d": 0o700}, 1_800_000_000)))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert size > 8 << 20 > 8 * peak
-    with tarfile.open(fileobj=io.BytesIO(b"".join(pack_context(build, {"b/c": 0o600})))) as tar:
+    packed = b"".join(pack_context(build, {"b/c": 0o600, "d": 0o700}, 1_800_000_000))
+    with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
         found = {f"{entry.name}{'/' * entry.isdir()}": (tar.extractfile(entry) or io.BytesIO()).read() for entry in tar}
         modes = [entry.mode for entry in tar]
-    assert (found, modes) == (files, [0o755, 0o600, 0o755, 0o644])
+        times_s = [entry.mtime for entry in tar]
+    assert (found, modes) == ({**files, "d/": b""}, [0o700, 0o755, 0o600, 0o755, 0o644])
+    assert times_s == [1_800_000_000, 1_000_000_000, *[1_800_000_000] * 3]
 
 
 async def test_the_urls_of_a_build_have_a_bound_together_and_are_fetched_once() -> None:
