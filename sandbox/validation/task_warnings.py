@@ -66,8 +66,6 @@ _EXPOSURES = {
 def find_task_warnings(task: Task) -> Iterator[str]:
     """Yield one sentence for each warning."""
     yield from _image_warnings(task)
-    if task.metadata.get("run_tests_in_same_shell") == "true":
-        yield "its tests require the agent's own shell, but get a fresh one"
     if not task.has_oracle:
         yield "it has no oracle"
     if not task.gradable:

@@ -71,8 +71,6 @@ _DESCRIPTIVE = frozenset((
     "expert_time_estimate_min", "junior_time_estimate_min",
 ))  # fmt: skip
 """Terminal-Bench's other keys."""
-_SAME_SHELL = "run_tests_in_same_shell"
-"""Key of :attr:`Task.metadata` where it is set, which is warned about."""
 _WRITTEN_IF_UNSAID: dict[str, object] = {"difficulty": "unknown"}
 """Key that Terminal-Bench requires and that carries no information."""
 
@@ -117,8 +115,13 @@ def _read(name: str, tree: FileTree, problems: TaskProblems) -> Task:
     if unknown := sorted((described.model_extra or {}).keys() - _DESCRIPTIVE):
         problems.remark(f"task.yaml has keys that Terminal-Bench does not know either: {', '.join(unknown)}")
     instruction = described.text()
-    in_agents_shell = described.run_tests_in_same_shell
-    kept = (described.model_extra or {}) | ({_SAME_SHELL: True} if in_agents_shell else {})
+    if described.run_tests_in_same_shell:
+        problems.add(
+            "task.yaml: run_tests_in_same_shell is not supported",
+            "tests in the agent's own shell run what the agent leaves in it, such as functions, traps and a PATH: let "
+            "the tests look at files and processes instead, and set it to false",
+        )
+    kept = described.model_extra or {}
     may_have_user = bool(start.build or start.image or composed.user)
     return Task(
         id=name,
@@ -139,7 +142,7 @@ def _read(name: str, tree: FileTree, problems: TaskProblems) -> Task:
         env=composed.env,
         agent_user=composed.user,
         container_user=composed.user,
-        tests_user="root" if may_have_user and not in_agents_shell else composed.user,
+        tests_user="root" if may_have_user else composed.user,
         metadata=to_metadata({k: v for k, v in kept.items() if _WRITTEN_IF_UNSAID.get(k) != v}),
         workdir=composed.workdir or start.workdir,
         agent_timeout_s=described.max_agent_timeout_sec,
@@ -210,9 +213,7 @@ def _write(task: Task) -> dict[str, TreeFile]:
         client["network_mode"] = "none"
     client |= limits_section(task.memory_mb, task.cpus) | ulimits_section(task) | memory_folders_section(task)
     files |= write_compose(CLIENT, client, task.services, task.aliases)
-    described = {
-        k: v for k, v in from_metadata(task.metadata).items() if k not in _TaskYaml.model_fields or k == _SAME_SHELL
-    }
+    described = {k: v for k, v in from_metadata(task.metadata).items() if k not in _TaskYaml.model_fields}
     described = {"instruction": task.instruction} | described
     described |= {key: value for key, value in _WRITTEN_IF_UNSAID.items() if key not in described}
     described |= {

@@ -56,7 +56,7 @@ services:
 """
 TB = {
     "task.yaml": "instruction: |-\n  Serve it.\ndifficulty: hard\nauthor_name: x\ntags: [a, b]\ncategory: web\n"
-    "parser_name: pytest\nrun_tests_in_same_shell: true\n",
+    "parser_name: pytest\nrun_tests_in_same_shell: false\n",
     "run-tests.sh": "#!/bin/bash\nuv add pytest==8.4.1 requests\nuv run pytest $TEST_DIR/test_outputs.py -rA\n",
     "solution.sh": "#!/bin/bash\nmake serve\n",
     "tests/test_outputs.py": "def test_a(): pass\nasync def test_b(): pass\ndef helper(): pass\n",
@@ -95,7 +95,6 @@ def test_a_terminal_bench_task_with_image_and_service_is_read_completely(tmp_pat
         "difficulty": "hard",
         "author_name": "x",
         "tags": '["a", "b"]',
-        "run_tests_in_same_shell": "true",
     }
     assert task.build is not None
     assert task.build.executable == {"deps/a.txt"}
@@ -365,13 +364,9 @@ def test_volumes_that_cannot_be_followed_are_named(tmp_path: Path, old: str, new
         terminal_bench.load_task(made)
 
 
-@pytest.mark.parametrize(("in_agents_shell", "tests_user"), [("true", ""), ("false", "root")])
-def test_terminal_bench_runs_tests_as_root_unless_in_the_agents_shell(
-    tmp_path: Path, in_agents_shell: str, tests_user: str
-):
-    settings = TB["task.yaml"].replace("run_tests_in_same_shell: true", f"run_tests_in_same_shell: {in_agents_shell}")
-    task = terminal_bench.load_task(folder(tmp_path, TB | {"task.yaml": settings, "Dockerfile": "FROM a\nUSER bob\n"}))
-    assert (task.agent_user, task.tests_user) == ("", tests_user)
+def test_terminal_bench_runs_tests_as_root(tmp_path: Path):
+    task = terminal_bench.load_task(folder(tmp_path, TB | {"Dockerfile": "FROM a\nUSER bob\n"}))
+    assert (task.agent_user, task.tests_user) == ("", "root")
     assert terminal_bench.load_task(terminal_bench.write_task(task, tmp_path / "written")) == task
 
 
@@ -379,7 +374,7 @@ def test_what_every_sandbox_has_and_a_user_may_be_asked_for(tmp_path: Path):
     lines = "cap_add: [CAP_SYS_CHROOT, setfcap, CHOWN, NET_BIND_SERVICE]\n    user: bob"
     compose = f"services:\n  client:\n    build: .\n    {lines}\n"
     task = terminal_bench.load_task(folder(tmp_path, TB | {"docker-compose.yaml": compose}))
-    assert (task.agent_user, task.tests_user) == ("bob", "bob"), "its tests run in the agent's shell"
+    assert (task.agent_user, task.tests_user) == ("bob", "root")
     written = terminal_bench.write_task(task, tmp_path / "written")
     assert "longshore.yaml" not in {each.name for each in written.iterdir()}
     assert terminal_bench.load_task(written) == task

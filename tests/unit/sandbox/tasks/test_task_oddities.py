@@ -374,13 +374,19 @@ def test_an_image_of_another_machine_is_warned_of(tmp_path: Path) -> None:
     assert [each for each in find_task_warnings(loaded) if each.startswith("its Dockerfile is for s390x")]
 
 
-@pytest.mark.parametrize(("value", "is_set"), [("true", True), ("'yes'", True), ("'false'", False), ("false", False)])
-def test_tests_that_want_the_agents_shell_are_warned_of_however_it_is_written(
-    tmp_path: Path, value: str, *, is_set: bool
-):
-    files = TB | {"task.yaml": f"instruction: x\nrun_tests_in_same_shell: {value}\n"}
-    (task,) = load_tasks(folder(tmp_path / "t", files)).tasks
-    assert ("its tests require the agent's own shell, but get a fresh one" in find_task_warnings(task)) is is_set
+@pytest.mark.parametrize("value", ["true", "True", "TRUE", "yes", "Yes", "on", "ON", "y", "'true'", "'yes'", "1"])
+def test_tests_that_want_the_agents_shell_make_a_task_unusable_however_it_is_written(tmp_path: Path, value: str):
+    (problem,) = load_tasks(folder(tmp_path / "t", _in_same_shell(value))).problems
+    assert "run_tests_in_same_shell is not supported (tests in the agent's own shell run what" in str(problem)
+
+
+@pytest.mark.parametrize("value", ["false", "No", "off", "n", "'false'", "0"])
+def test_tests_that_want_a_shell_of_their_own_get_it_however_it_is_written(tmp_path: Path, value: str):
+    assert load_tasks(folder(tmp_path / "t", _in_same_shell(value))).tasks
+
+
+def _in_same_shell(value: str) -> dict[str, str]:
+    return TB | {"task.yaml": f"instruction: x\nrun_tests_in_same_shell: {value}\n"}
 
 
 def test_a_system_message_that_no_agent_is_told_of_is_remarked_on(tmp_path: Path):
