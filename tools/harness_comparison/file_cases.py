@@ -90,6 +90,12 @@ FILE_CASES = (
         files={"tests/e/": "", "solution/e/": "", "environment/e/": ""},
     ),
     ComparisonCase(
+        "copied-to-a-folder-without-slash",
+        passes_if("[ -e /app/f ] && [ -e /app/g ] && [ -e /o/f ] && [ -e /o/h ] && [ -e /p/f ] && [ -e /p/f2 ]"),
+        dockerfile='RUN mkdir /o /p /q\nCOPY f g .\nCOPY ["f", "d*", "/o"]\nCOPY f* /p\nADD f d/* /q\n',
+        files={"environment/f": "", "environment/f2": "", "environment/g": "", "environment/d/h": ""},
+    ),
+    ComparisonCase(
         "copied-times",
         passes_if(
             '[ "$(stat -c %Y /g/old /g/old-too)" = "$(printf \'1000000000\\n1000000000\')" ] && [ /g/new -nt /then ]'

@@ -2,7 +2,8 @@
 
 Images are built by the engine's own builder, because only its RUN steps can have the network of a container, such as
 that of the pool's egress proxy.  Rewritten are here-documents, ``--chmod`` and ``--link`` of COPY and ADD, ``--mount``
-of RUN, and the arguments that name the platform.  A cache begins empty and its content stays in the image; a secret is
+of RUN, and the arguments that name the platform.  The place of several files is a folder, whether a ``/`` says so or
+not.  A cache begins empty and its content stays in the image; a secret is
 not there, as in any build to which nobody gives one.
 
 An ADD is written with paths that no engine takes for a URL; a URL, which the engine would fetch from its own network,
@@ -36,6 +37,7 @@ from sandbox.tasks.container_files.added_files import AddedFiles
 from sandbox.tasks.container_files.dockerfile import (
     DockerfileStatement,
     Heredoc,
+    copies_path,
     escape_character,
     expand_known,
     find_foreign_frontend,
@@ -55,6 +57,7 @@ _INSTRUCTION = re.compile(
 _NO_FILE_TO_PODMAN = re.compile(r"\s*\[.*|null|https?://.*|.*\.in", re.DOTALL)
 """Names of a Dockerfile that Podman reads as a list of names, an address, or a text that cpp is to rewrite."""
 _HAS_ADD = re.compile(r"\bADD\b", re.IGNORECASE)
+_WILDCARD = re.compile(r"[*?[]")
 _CHECKSUM = re.compile(r"sha256:[0-9a-f]{64}")
 _MOST_INHERITED = 100_000
 """Maximum number of variables that the stages of a file inherit, all of them together."""
@@ -271,9 +274,10 @@ class _Rewriter:
             raise UnsupportedSyntaxError(f"{name} --{unknown[0]}")
         clear = name == "COPY" or is_clear(arguments)
         words = (_json_words(rest) or rest.split()) if clear else _added_words(flags, rest)
-        if len(words) < 2 or (clear and len(kept) == len(flags) and not heredocs):
+        into_folder = len(words) > 1 and not words[-1].endswith("/") and self._is_folder(words, dict(flags))
+        if len(words) < 2 or (clear and len(kept) == len(flags) and not heredocs and not into_folder):
             return None
-        target = words.pop()
+        target = words.pop() + "/" * into_folder
         decided = AddedSources(name, tuple(words), ())
         if not clear:
             decided = decide_sources(words, self._now.variables, self._has_archive)
@@ -296,6 +300,17 @@ class _Rewriter:
         groups = ((decided.verb, sources), ("COPY", fetched))  # ADD unpacks an archive, but not one that it fetched
         copies = [f"{verb} {shown}{json.dumps([*those, target])}" for verb, those in groups if those]
         return [*copies, *self._as_root(chmod)]
+
+    def _is_folder(self, words: Sequence[str], options: Mapping[str, str]) -> bool:
+        """Return whether the last word must be a folder: for several sources, or one that may match several files."""
+        if len(words) > 2:
+            return True
+        pattern = (expand_known(words[0], self._now.variables) or "").lstrip("/")
+        if "from" in options:
+            return bool(_WILDCARD.search(pattern)) and posixpath.basename(words[1]) in {".", ".."}
+        depth = pattern.count("/") + 1
+        tops = {tuple(path.split("/")[:depth]) for path in self._build.files if copies_path(pattern, path)}
+        return len(tops) > 1
 
     def _heredoc_files(self, sources: Sequence[str], heredocs: Sequence[Heredoc]) -> Iterator[str]:
         """Yield the sources with the path of a file for each here-document."""

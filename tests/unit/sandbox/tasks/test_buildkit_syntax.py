@@ -146,6 +146,28 @@ def test_files_and_folders_are_copied_with_the_mode_that_is_named(copy: str, mod
     assert all(path in made.build.files or path.endswith("/d") for path in made.modes)
 
 
+@pytest.mark.parametrize(
+    ("copy", "made"),
+    [
+        ("COPY a d .", 'COPY ["a", "d", "./"]'),
+        ('COPY ["a", "x.sh", "/o"]', 'COPY ["a", "x.sh", "/o/"]'),
+        ("ADD a x.sh $T", 'ADD ["a", "x.sh", "$T/"]'),
+        ("COPY --from=s --chown=1:2 /a /b /o", 'COPY --from=s --chown=1:2 ["/a", "/b", "/o/"]'),
+        ("COPY --from=s /d/* .", 'COPY --from=s ["/d/*", "./"]'),
+        ("COPY --from=s * /o", "COPY --from=s * /o"),
+        ("COPY * /o", 'COPY ["*", "/o/"]'),
+        ("ARG P=?.sh\nCOPY $P /o", "COPY $P /o"),
+        ("ARG P=?*\nCOPY $P /o", 'COPY ["$P", "/o/"]'),
+        ("COPY d/* /o", "COPY d/* /o"),
+        ("COPY ? /o", 'COPY ["?", "/o/"]'),
+        ("COPY a d /o/", "COPY a d /o/"),
+        ("COPY d /o", "COPY d /o"),
+    ],
+)
+def test_the_place_of_several_files_is_a_folder(copy: str, made: str) -> None:
+    assert lines(copy)[-1] == made
+
+
 def test_files_of_another_stage_get_their_mode_after_the_copy() -> None:
     made = lines("USER u\nCOPY --from=s --chmod=755 /bin/t /opt/bin")
     assert made[1:] == [
