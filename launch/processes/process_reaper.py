@@ -6,7 +6,7 @@ until none is left, and the run's temporary folder is removed.  A process belong
 run's token, or if such a process started it.  Some Ray processes overwrite their environment with a title, so the
 reaper searches regularly and remembers what it found.  The token is random, so that no other process can be hit.
 Containers are not among these processes: they end at their own deadline, and those that a killed run had created but
-not started are swept.
+not started are swept.  The driver starts another reaper in place of one that was killed.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
@@ -56,7 +57,7 @@ def host_token(token: str, machine: str) -> str:
 
 class ProcessReaper:
     """The driver's side.  Entering sets the token in ``os.environ``, so that every process started later has it;
-    leaving waits until all of them are gone."""
+    leaving waits until all of them are gone.  In between a thread replaces a reaper that is killed."""
 
     def __init__(self, token: str, temporary: Path, cleanup: Sequence[str] = (), *, watched_pid: int = 0) -> None:
         """``cleanup`` is a command (``longshore host clean``) that runs at the end unless all went well.  On another
@@ -65,7 +66,25 @@ class ProcessReaper:
         self._remote_options = (_REMOTE, str(watched_pid)) if watched_pid else ()
 
     def __enter__(self) -> Self:
-        environment = {key: value for key, value in os.environ.items() if key != RUN_TOKEN_VARIABLE}
+        self._environment = {key: value for key, value in os.environ.items() if key != RUN_TOKEN_VARIABLE}
+        self._start()
+        os.environ[RUN_TOKEN_VARIABLE] = self._token
+        self._leaving = os.eventfd(0)
+        self._watch = threading.Thread(target=self._replace_killed, name="watch-process-reaper", daemon=True)
+        self._watch.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        os.eventfd_write(self._leaving, 1)
+        self._watch.join()
+        os.close(self._leaving)
+        del os.environ[RUN_TOKEN_VARIABLE]
+        while not self._is_cleaned_up(_DONE if error is None else _STOPPED) and self._restart():
+            pass
+
+    def _start(self) -> None:
         self._process = subprocess.Popen(
             [
                 sys.executable,
@@ -80,20 +99,48 @@ class ProcessReaper:
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             start_new_session=True,
-            env=environment,
+            env=self._environment,
         )
-        os.environ[RUN_TOKEN_VARIABLE] = self._token
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        del os.environ[RUN_TOKEN_VARIABLE]
         assert self._process.stdin is not None  # noqa: S101  # opened above
+        self._pipe = self._process.stdin
+
+    def _is_cleaned_up(self, last: bytes) -> bool:
+        """End the run; return False if the reaper was killed before it had ended the processes."""
         with contextlib.suppress(BrokenPipeError):  # the reaper was killed
-            self._process.stdin.write(_DONE if error is None else _STOPPED)
-            self._process.stdin.close()
-        self._process.wait()
+            self._pipe.write(last)
+            self._pipe.close()
+        return self._process.wait() >= 0
+
+    def _replace_killed(self) -> None:
+        """Start another reaper whenever one is killed, until the block is left."""
+        while True:
+            poll = select.poll()
+            poll.register(self._pipe, 0)  # it fails once nobody holds the other end
+            poll.register(self._leaving, select.POLLIN)
+            if self._leaving in dict(poll.poll()) or not self._restart():
+                return
+
+    def _restart(self) -> bool:
+        """Start another reaper in place of one that ended, and say so; return whether it could be started."""
+        from protocol.cli.output import error_console  # the reaper itself has the standard library only
+
+        broken, code = self._pipe, self._process.wait()
+        problem = f"it ended with exit code {code}" if code > 0 else ""
+        if not problem:
+            try:
+                self._start()
+            except OSError as error:
+                problem = str(error)
+        with contextlib.suppress(OSError):  # standard error's disk may be full
+            error_console().print(
+                f"warning: the process reaper ended and cannot be replaced ({problem}): if this process is killed, the "
+                "processes that it started stay"
+                if problem
+                else "remark: the process reaper was killed; another one has taken its place"
+            )
+        if not problem:
+            broken.close()
+        return not problem
 
     @property
     def pid(self) -> int:
@@ -138,9 +185,10 @@ def _wait_driver_end(token: str) -> tuple[bytes, set[RunProcess]]:
     known: set[RunProcess] = set()
     last = b""
     while True:
+        known = find_run_processes(token, known)  # at once: an earlier reaper may have been killed
         if not select.select([0], [], [], _SEARCH_S)[0]:
-            known = find_run_processes(token, known)
-        elif byte := os.read(0, 1):
+            continue
+        if byte := os.read(0, 1):
             last = byte
         else:
             return last, known

@@ -193,16 +193,51 @@ def test_a_foreign_process_is_never_touched() -> None:
         foreign.wait()
 
 
-def test_a_run_ends_normally_after_its_process_reaper_was_killed(tmp_path: Path) -> None:
-    body = """
-import os, signal, sys
+ORPHANED = """
+import os, signal, subprocess, sys, time
 from pathlib import Path
 from launch.processes.process_reaper import ProcessReaper
-reaper = ProcessReaper("test-orphaned", Path(sys.argv[1]))
-with reaper:
+token, folder, how = sys.argv[1:]
+with ProcessReaper(token, Path(folder)) as reaper:
+    stays = [sys.executable, "-c", "import time; time.sleep(600)"]
+    subprocess.Popen(stays, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    if how == "cannot be replaced":
+        sys.executable = "/nowhere"
     os.kill(reaper.pid, signal.SIGKILL)
-    os.waitpid(reaper.pid, 0)
+    if how == "is killed":
+        time.sleep(600)
 print("summary")
 """
-    done = subprocess.run([sys.executable, "-c", body, str(tmp_path)], capture_output=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (0, b"summary\n", b"")
+
+
+@pytest.mark.parametrize("how", ["ends", "is killed"])
+def test_nothing_is_left_of_a_run_whose_process_reaper_was_killed(tmp_path: Path, how: str) -> None:
+    """The driver notices it while it runs, and also where it ends at the same time."""
+    token, folder, errors = f"test-{secrets.token_hex(8)}", tmp_path / "temporary", tmp_path / "errors"
+    folder.mkdir()
+    with errors.open("wb") as stderr:
+        owner = subprocess.Popen(
+            [sys.executable, "-c", ORPHANED, token, str(folder), how], stdout=subprocess.DEVNULL, stderr=stderr
+        )
+    try:
+        said = "remark: the process reaper was killed; another one has taken its place\n"
+        eventually("word of it, once", lambda: errors.read_text() == said, 60)
+        if how == "is killed":
+            owner.kill()
+        assert owner.wait(60) == (-signal.SIGKILL if how == "is killed" else 0)
+        assert gone(token)
+        eventually("the end of its folder", lambda: not folder.exists(), 60)
+    finally:
+        owner.kill()
+        for process in find_run_processes(token):
+            os.kill(process.pid, signal.SIGKILL)
+
+
+def test_a_run_whose_process_reaper_cannot_be_replaced_says_so_and_ends_normally(tmp_path: Path) -> None:
+    token = f"test-{secrets.token_hex(8)}"
+    command = [sys.executable, "-c", ORPHANED, token, str(tmp_path), "cannot be replaced"]
+    done = subprocess.run(command, capture_output=True, check=False, text=True)
+    for process in find_run_processes(token):
+        os.kill(process.pid, signal.SIGKILL)
+    assert (done.returncode, done.stdout) == (0, "summary\n")
+    assert "the process reaper ended and cannot be replaced ([Errno 2]" in done.stderr
