@@ -26,6 +26,7 @@ from protocol.cli.command import Command
 from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK
 from protocol.cli.output import JsonOutput, output_console
 from protocol.errors import UserError
+from protocol.files.filesystem import explain_write_errors
 from protocol.run_directory.run_arguments import RunPath
 from sandbox.docker import daemon, owner
 from sandbox.docker.daemon import ReportLine
@@ -88,8 +89,10 @@ def find_base_image(settings: HostSettings, url: str, say: ReportLine) -> str:
 
 @contextmanager
 def _locked(home: Path) -> Generator[None]:
-    home.mkdir(parents=True, exist_ok=True)
-    with (home / "host.lock").open("w") as lock:
+    with explain_write_errors(home, "set LONGSHORE_HOME to a folder of your own"):
+        home.mkdir(parents=True, exist_ok=True)
+        lock = (home / "host.lock").open("w")
+    with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 

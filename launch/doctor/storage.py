@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +13,7 @@ from launch.doctor.finding import CheckName, Finding, failed, ok, warning
 from launch.doctor.requirements import HostRequirements
 from launch.settings.cluster import OBJECT_STORE_BYTES
 from protocol.cli.formatting import format_bytes
-from protocol.files.filesystem import filesystem_type, is_network_filesystem
+from protocol.files.filesystem import filesystem_type, inspection_command, is_network_filesystem, nearest_existing
 
 _INODES = 10_000
 """Number of files of a short run; a long one has some hundred thousand."""
@@ -31,12 +33,13 @@ class FolderFacts:
     """Total number of inodes; 0 if the file system creates them on demand."""
     filesystem: str
     """Type of the file system; empty if unknown."""
-    writable: bool
+    write_error: int = 0
+    """The ``errno`` with which this process can create nothing there; 0 if it can."""
 
 
 def read_folder_facts(folder: Path) -> FolderFacts:
     """Read the facts of a folder.  Raises OSError."""
-    there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    there = nearest_existing(folder)
     state, mounts = os.statvfs(there), Path("/proc/self/mountinfo")
     return FolderFacts(
         existing_folder=there,
@@ -44,8 +47,18 @@ def read_folder_facts(folder: Path) -> FolderFacts:
         free_inodes=state.f_favail,
         inodes=state.f_files,
         filesystem=filesystem_type(there.resolve(), mounts.read_text(errors="replace")) if mounts.exists() else "",
-        writable=os.access(there, os.W_OK),
+        write_error=_write_error(there),
     )
+
+
+def _write_error(folder: Path) -> int:
+    if folder.is_dir() and os.access(folder, os.W_OK | os.X_OK):
+        return 0
+    try:
+        tempfile.TemporaryDirectory(dir=folder).cleanup()  # only trying tells why not
+    except OSError as error:
+        return error.errno or errno.EIO
+    return 0
 
 
 def check_folder(facts: FolderFacts, requirements: HostRequirements) -> list[Finding]:
@@ -55,9 +68,8 @@ def check_folder(facts: FolderFacts, requirements: HostRequirements) -> list[Fin
 def check_disk(facts: FolderFacts, requirements: HostRequirements) -> Finding:
     """Check free space and write permission."""
     elsewhere = f"put runs elsewhere with --set {requirements.folder_key}=FOLDER"
-    if not facts.writable:
-        fix = f"run this as its owner (`ls -ld {facts.existing_folder}`), or {elsewhere}"
-        return failed(CheckName.DISK, f"this user cannot write to {facts.existing_folder}", fix)
+    if facts.write_error:
+        return failed(CheckName.DISK, *_explain_write_error(facts.existing_folder, facts.write_error, elsewhere))
     reserve_bytes = requirements.reserve_mb << 20
     free, reserve = format_bytes(facts.free_bytes), format_bytes(reserve_bytes)
     if facts.free_bytes < reserve_bytes:
@@ -67,6 +79,20 @@ def check_disk(facts: FolderFacts, requirements: HostRequirements) -> Finding:
             f"free some space, or {elsewhere}",
         )
     return ok(CheckName.DISK, f"{free} free in {facts.existing_folder}, {reserve} of it kept in reserve")
+
+
+def _explain_write_error(folder: Path, number: int, elsewhere: str) -> tuple[str, str]:
+    """Return the message and the fix for a folder where nothing can be created."""
+    command = inspection_command(folder, number)
+    match number:
+        case errno.EACCES:
+            return f"this user cannot write to {folder}", f"run this as its owner (`{command}`), or {elsewhere}"
+        case errno.EROFS:
+            return f"{folder} is on a read-only file system", f"mount it for writing (`{command}`), or {elsewhere}"
+        case errno.ENOTDIR:
+            return f"{folder} is not a folder", f"remove or rename it (`{command}`), or {elsewhere}"
+        case _:
+            return f"cannot write to {folder}: {os.strerror(number)}", f"`{command}` shows why; or {elsewhere}"
 
 
 def _inodes(facts: FolderFacts, key: str) -> Finding:

@@ -9,6 +9,7 @@ import pwd
 from collections.abc import Generator
 from pathlib import Path
 
+from protocol.files.filesystem import inspection_command
 from protocol.run_directory.layout import LOCK_FILE, RunDirectoryError
 
 
@@ -34,7 +35,8 @@ def directory_error(run_dir: Path, error: OSError) -> RunDirectoryError:
     except OSError:
         own = True
     if own or not isinstance(error, PermissionError):
-        return RunDirectoryError(f"{problem}: `ls -ld {run_dir}` and `df {run_dir}` show why")
+        command = inspection_command(run_dir, error.errno or 0)
+        return RunDirectoryError(f"{problem}: `{command}` shows why")
     return foreign_owner_error(problem, run_dir, run_dir)
 
 

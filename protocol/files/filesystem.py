@@ -88,6 +88,34 @@ def make_private_folder(folder: Path) -> None:
         raise UntrustedFolderError(f"{folder} is not a folder that only this account can enter")
 
 
+def inspection_command(folder: Path, error_number: int) -> str:
+    """Return the command that shows a person why nothing can be written to an existing ``folder``."""
+    match error_number:
+        case errno.EROFS:
+            return f"findmnt -T {folder}"
+        case errno.ENOSPC | errno.EDQUOT:
+            return f"df -h {folder}"
+        case _:
+            return f"ls -ld {folder}"
+
+
+def nearest_existing(folder: Path) -> Path:
+    """Return the absolute path of ``folder``, or of the nearest one above it that exists."""
+    return next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+
+
+@contextmanager
+def explain_write_errors(folder: Path, advice: str) -> Generator[None]:
+    """Raise UserError, with what the file system says and ``advice``, instead of OSError."""
+    try:
+        yield
+    except OSError as error:
+        command = inspection_command(nearest_existing(folder), error.errno or 0)
+        raise UserError(
+            f"cannot write to {folder}: {error.strerror or error} (`{command}` shows why); {advice}"
+        ) from error
+
+
 def append_atomically(path: Path, data: bytes) -> None:
     """Append all of ``data`` or, raising OSError, nothing; only the death of the process can leave a part."""
     fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Self, cast
 
 from protocol.errors import InfraError, UserError
-from protocol.files.filesystem import replace_file
+from protocol.files.filesystem import explain_write_errors, replace_file
 from sandbox.http.messages import HttpReply
 from sandbox.pool.leases import SlotLease
 from sandbox.server.operation_record import KnownOperation
@@ -132,9 +132,10 @@ class StateDirectory:
         self._folder = folder
 
     def __enter__(self) -> Self:
-        """Take the lock. Raises UserError if another server holds it."""
-        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._lock = (self._folder / "lock").open("w")
+        """Take the lock. Raises UserError if another server holds it, or if the folder cannot be written to."""
+        with explain_write_errors(self._folder, "name another folder with --state"):
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._lock = (self._folder / "lock").open("w")
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

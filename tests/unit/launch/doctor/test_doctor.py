@@ -3,6 +3,7 @@ something is wrong and not what to do."""
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import pickle
@@ -53,7 +54,7 @@ ENGINE = DockerEngineFacts(
     disk_bound=DiskBound.WATCH,
     limits=LIMITS,
 )
-FOLDER = FolderFacts(Path("/runs"), 1 << 40, 1 << 30, 1 << 31, "ext4", writable=True)
+FOLDER = FolderFacts(Path("/runs"), 1 << 40, 1 << 30, 1 << 31, "ext4")
 LIMITED = LimitFacts(files=1 << 20, tasks=1 << 40, locked_bytes=1 << 40, infiniband=True)
 H200 = GpuInfo("NVIDIA H200", 143_771, 4, "570.1")
 GPUS = GpuFacts(devices=True, gpus=(H200, H200), torch=TorchFacts("12.8", 2, "2.27.3"), interfaces=("lo", "eth0"))
@@ -272,7 +273,17 @@ W, F = FindingLevel.WARNING, FindingLevel.FAILED
             "only 9 more files",
             "--set cluster.scratch_dir=FOLDER",
         ),
-        (replace(FOLDER, writable=False), REQUIREMENTS, F, "disk", "cannot write", "ls -ld"),
+        (replace(FOLDER, write_error=errno.EACCES), REQUIREMENTS, F, "disk", "this user cannot", "its owner (`ls -ld"),
+        (
+            replace(FOLDER, write_error=errno.EROFS),
+            REQUIREMENTS,
+            F,
+            "disk",
+            "read-only file system",
+            "`findmnt -T /runs`",
+        ),
+        (replace(FOLDER, write_error=errno.ENOTDIR), REQUIREMENTS, F, "disk", "/runs is not a folder", "rename it"),
+        (replace(FOLDER, write_error=errno.EDQUOT), REQUIREMENTS, F, "disk", "quota exceeded", "`df -h /runs`"),
         (replace(FOLDER, free_inodes=99), REQUIREMENTS, F, "inodes", "only 99 more files", "du --inodes"),
         (replace(FOLDER, free_inodes=99_999), REQUIREMENTS, W, "inodes", "99,999 more files", "du --inodes"),
         (
@@ -561,3 +572,26 @@ def test_an_unknown_recipe_is_refused_with_a_suggestion() -> None:
     done = doctor("--json", "dmo")
     assert done.returncode == json.loads(done.stdout)["exit_code"] == EXIT_USER
     assert "did you mean 'demo'" in done.stderr
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EPERM, errno.EACCES])
+def test_a_folder_says_why_nothing_can_be_created_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """A read-only file system is no matter of ownership, and root owns everything."""
+
+    def fail(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    def deny(*_: object) -> bool:
+        return False
+
+    assert storage.read_folder_facts(tmp_path / "runs").write_error == 0
+    monkeypatch.setattr(os, "access", deny)
+    monkeypatch.setattr(os, "mkdir", fail)
+    assert storage.read_folder_facts(tmp_path / "runs").write_error == number
+
+
+def test_a_file_in_place_of_a_folder_is_told_before_a_run_starts(tmp_path: Path) -> None:
+    (tmp_path / "runs").touch()
+    assert storage.read_folder_facts(tmp_path / "runs" / "mine").write_error == errno.ENOTDIR

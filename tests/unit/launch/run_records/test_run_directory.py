@@ -333,7 +333,7 @@ def test_a_run_that_cannot_be_written_is_one_line_with_the_cause(
         write_record(run, load_recipe("demo"))
     with monkeypatch.context() as patched:
         refuse(patched, errno.EROFS)
-        with pytest.raises(RunDirectoryError, match=r"Read-only file system: `ls -ld \S+/mine` and `df \S+/mine`"):
+        with pytest.raises(RunDirectoryError, match=r"Read-only file system: `findmnt -T \S+/mine` shows why"):
             USES[use](run.path)
 
 

@@ -104,3 +104,12 @@ def test_two_servers_cannot_share_a_state_directory(tmp_path: Path):
         pass
     with StateDirectory(tmp_path):
         pass
+
+
+def test_a_state_folder_that_cannot_be_written_to_is_one_line_with_the_cause(tmp_path: Path) -> None:
+    (tmp_path / "state").touch()
+    with (
+        pytest.raises(UserError, match=r"state/here: Not a directory \(`ls -ld \S+/state` shows why\); .*--state"),
+        StateDirectory(tmp_path / "state" / "here"),
+    ):
+        pass
