@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from protocol.run_directory.process_log import QuietFileHandler
+
 _LOGGER = "ray"
 
 
@@ -21,7 +23,7 @@ def redirect_ray_log(path: Path) -> Generator[None]:
     from ray._private import worker  # Ray configures its logger when it is imported
 
     untyped: Any = worker
-    logger, file = logging.getLogger(_LOGGER), logging.FileHandler(path, encoding="utf-8", delay=True)
+    logger, file = logging.getLogger(_LOGGER), QuietFileHandler(path)
     file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     shown = [(handler, handler.level) for handler in logger.handlers]
     printed = untyped.print_to_stdstream

@@ -70,7 +70,7 @@ class ProcessLog:
 
     def install_handler(self) -> logging.Handler:
         """Start logging to the file until the process ends or the handler is removed (:meth:`handler_installed`)."""
-        handler = _QuietFile(self.path)
+        handler = QuietFileHandler(self.path)
         handler.setFormatter(
             ProcessorFormatter(
                 foreign_pre_chain=[*_SHARED, structlog.processors.format_exc_info],
@@ -107,8 +107,8 @@ def _as_json(logger: Any, method: str, line: _Line) -> str:
     return orjson.dumps(dict(line), default=str, option=orjson.OPT_NON_STR_KEYS).decode()
 
 
-class _QuietFile(logging.FileHandler):
-    """File handler that ignores write errors such as a full disk."""
+class QuietFileHandler(logging.FileHandler):
+    """A file handler that ignores errors of the file, such as a full disk: they must not hide what is logged."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -120,3 +120,7 @@ class _QuietFile(logging.FileHandler):
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  the standard library's name
         del record
+
+    def close(self) -> None:
+        with suppress(OSError):  # what could not be written until now
+            super().close()

@@ -28,6 +28,11 @@ def fails() -> None:
     raise ConnectionError("reset")
 
 
+def fails_after_a_warning() -> None:
+    get_logger("launch.run").warning("before")
+    fails()
+
+
 def test_each_log_line_carries_the_bound_ids(place: ProcessLog) -> None:
     log = get_logger("actors.workers.rollout_worker")
     with place.handler_installed():
@@ -109,3 +114,10 @@ def test_logging_to_a_file_ends_with_its_run(place: ProcessLog) -> None:
         pass
     get_logger("launch.run.driver").warning("later")
     assert not place.path.exists()
+
+
+def test_a_disk_that_takes_nothing_hides_no_error() -> None:
+    """A run whose disk fails ends by an error that says so, which logging must not replace by its own."""
+    place = ProcessLog(Path("/dev/full"), "demo-1", "driver", "node-0")
+    with pytest.raises(ConnectionError, match="reset"), place.handler_installed():
+        fails_after_a_warning()
