@@ -33,6 +33,7 @@ from sandbox.docker.retry import (
     DockerEngineError,
     Json,
     call_with_retries,
+    read_refusal,
 )
 from sandbox.docker.seccomp_profile import seccomp_option
 
@@ -289,7 +290,7 @@ class DockerEngine:
             async with docker.session.get(f"{docker.docker_host}/{path}", params=params) as response:
                 text = await response.text()
             if response.status >= 400:
-                raise DockerEngineError(text.strip(), response.status)
+                raise DockerEngineError(read_refusal(text), response.status)
             return text
 
         return await call_with_retries(what, call, RETRIED_STATUSES)

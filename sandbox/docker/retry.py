@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar, cast
 
 import aiodocker
 import aiohttp
@@ -30,6 +31,16 @@ class DockerEngineError(InfraError):
     def __init__(self, message: str, status: int = 0) -> None:
         super().__init__(message)
         self.status = status
+
+
+def read_refusal(body: str) -> str:
+    """Return the sentence in the daemon's answer to what it refuses; the whole answer if it has none."""
+    try:
+        answer: object = json.loads(body)
+    except (ValueError, RecursionError):
+        return body.strip()
+    message = cast("dict[str, object]", answer).get("message") if isinstance(answer, dict) else None
+    return message.strip() if isinstance(message, str) else body.strip()
 
 
 async def call_with_retries(

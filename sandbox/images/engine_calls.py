@@ -20,7 +20,7 @@ import aiohttp
 
 from protocol.truncation import HeadTailBuffer
 from sandbox.docker.engine import DockerEngine
-from sandbox.docker.retry import DockerEngineError
+from sandbox.docker.retry import DockerEngineError, read_refusal
 from sandbox.errors import BuildError, ImageError
 from sandbox.images.build_context import pack_context
 from sandbox.images.build_limits import BuildLimits
@@ -140,7 +140,7 @@ async def save_images(engine: DockerEngine, names: Sequence[str], archive: Path,
     try:
         async with _call(engine, "GET", f"/images/get?{query}", what, timeout_s=timeout_s) as response:
             if response.status >= http.HTTPStatus.BAD_REQUEST:
-                raise ImageError(f"could not {what}: {(await response.text()).strip()}")
+                raise ImageError(f"could not {what}: {read_refusal(await response.text())}")
             with await asyncio.to_thread(partial.open, "wb") as target:
                 async for chunk in response.content.iter_chunked(_CHUNK_BYTES):
                     await asyncio.to_thread(target.write, chunk)
@@ -252,7 +252,7 @@ async def _call(
 
 async def _json(response: aiohttp.ClientResponse) -> Any:
     if response.status >= http.HTTPStatus.BAD_REQUEST:
-        message = (await response.text()).strip()
+        message = read_refusal(await response.text())
         raise DockerEngineError(f"{response.method} {response.url.path}: {message}", response.status)
     return await response.json(content_type=None)
 
@@ -262,7 +262,7 @@ async def _follow(
 ) -> None:
     """Read the engine's stream into ``log``.  Raises ``kind`` for the error in it, with what ``log`` has."""
     if response.status >= http.HTTPStatus.BAD_REQUEST:
-        raise kind(f"could not {what}: {log.describe_error((await response.text()).strip())}")
+        raise kind(f"could not {what}: {log.describe_error(read_refusal(await response.text()))}")
     async for entry in _entries(response):
         if "error" in entry:
             raise kind(f"could not {what}: {log.describe_error(str(entry['error']))}")

@@ -17,6 +17,7 @@ from sandbox.grading.shell_scripts.executed_text import executed_text
 from sandbox.networking.phases import names_beside_proxy
 from sandbox.tasks.allowed_hosts import parse_allowed_host
 from sandbox.tasks.container_files import dockerfile
+from sandbox.tasks.container_files.dockerfile_faults import find_foreign_stages
 from sandbox.tasks.container_files.host_folders import HOST_FOLDERS
 from sandbox.tasks.expected_tests import find_expected_tests
 from sandbox.tasks.file_tree import is_within
@@ -210,6 +211,8 @@ def _image_warnings(task: Task) -> Iterator[str]:
         asked = (_PLATFORM.match(each.arguments) for each in _parsed(build) if each.name == "FROM")
         for architecture in sorted({each["architecture"] for each in asked if each} - {machine}):
             yield f"its Dockerfile is for {architecture}, whose programs do not run on this machine ({machine})"
+        for name in sorted(set(find_foreign_stages(_parsed(build)))):
+            yield f"its Dockerfile copies from {name}, which is none of its stages: an image of that name is pulled"
 
 
 def _withheld(task: Task) -> frozenset[str]:

@@ -96,6 +96,14 @@ FILE_CASES = (
         files={"environment/f": "", "environment/f2": "", "environment/g": "", "environment/d/h": ""},
     ),
     ComparisonCase(
+        "dockerfile-misspelt",
+        f"echo 1 > {REWARD}",
+        dockerfile="CPOY f /\n",
+        files={"environment/f": ""},
+        differs="neither has an image; here the line is named before anything is built",
+        refused="line 3: CPOY f /",
+    ),
+    ComparisonCase(
         "copied-times",
         passes_if(
             '[ "$(stat -c %Y /g/old /g/old-too)" = "$(printf \'1000000000\\n1000000000\')" ] && [ /g/new -nt /then ]'

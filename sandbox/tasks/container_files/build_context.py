@@ -10,6 +10,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 
 from protocol.errors import UserError
@@ -21,6 +22,7 @@ from sandbox.tasks.container_files.dockerfile import (
     copies_path,
     parse_instructions,
 )
+from sandbox.tasks.container_files.dockerfile_faults import find_dockerfile_faults
 from sandbox.tasks.container_files.ignored_paths import IgnoreRule, parse_ignore_rule
 from sandbox.tasks.file_tree import FileTree, as_tree_files, is_within, read_tree
 from sandbox.tasks.problems import TaskProblems
@@ -29,6 +31,8 @@ from sandbox.tasks.task_containers import ImageBuild
 _IGNORE = ".dockerignore"
 _INLINE = ".longshore-Dockerfile"
 """Name of a Dockerfile whose text is in the compose file; no COPY sees it."""
+_MOST_FAULTS = 10
+"""Maximum faults of a Dockerfile that are named."""
 _SHOWN = 100
 """Maximum characters of a rule that are shown."""
 
@@ -75,12 +79,13 @@ def read_build_context(
             f"{posixpath.normpath(posixpath.join(folder, name))} is missing", "the image cannot be built without it"
         )
         return None
-    parsed = parse_instructions(problems.read_text(inside, name))
-    images = [each.arguments for each in parsed if each.name == "FROM"]
-    if not images:
+    text = problems.read_text(inside, name)
+    parsed = parse_instructions(text)
+    faults = list(islice(find_dockerfile_faults(text), _MOST_FAULTS))
+    if not any(each.name == "FROM" for each in parsed):
         problems.add(f"{name} names no image", "it has no FROM")
-    elif not all(any(not word.startswith("--") for word in each.split()) for each in images):
-        problems.add(f"{name} has a FROM without an image", "the build would fail")
+    for fault in faults:
+        problems.add(f"{name}, line {fault.line}: {fault.what}", fault.why)
     named = tuple(copied_sources(parsed))
     if folder == ".":
         inside = without_private(inside, parsed, private)
@@ -100,7 +105,8 @@ def read_build_context(
     try:
         to_classic(build, architecture="amd64")
     except UnsupportedSyntaxError as error:
-        problems.add(f"{name}: {error.what}", error.why)
+        if not faults:
+            problems.add(f"{name}: {error.what}", error.why)
     return build
 
 

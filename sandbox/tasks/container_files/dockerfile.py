@@ -63,6 +63,8 @@ class DockerfileStatement(NamedTuple):
     line: str
     """It in one line."""
     heredocs: tuple[Heredoc, ...]
+    number: int
+    """Number of its first line, from 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +92,7 @@ def read_statements(text: str) -> Iterator[DockerfileStatement]:
         line = lines.take().lstrip()
         if not line or line.startswith("#"):
             continue
-        parts = [line]
+        parts, number = [line], lines.taken
         while lines and continues.search(parts[-1]):
             parts[-1] = continues.sub("", parts[-1])
             parts.append(_next_line(lines))
@@ -101,7 +103,7 @@ def read_statements(text: str) -> Iterator[DockerfileStatement]:
         instruction = DockerfileInstruction(name.upper(), rests[0].rstrip() if rests else "")
         has_heredocs = instruction.name in {"RUN", "COPY", "ADD"}
         heredocs = tuple(_take_heredocs(instruction.arguments, lines)) if has_heredocs else ()
-        yield DockerfileStatement(instruction, line, heredocs)
+        yield DockerfileStatement(instruction, line, heredocs, number)
 
 
 def escape_character(text: str) -> str:
@@ -253,7 +255,7 @@ def _find_stage(parsed: Sequence[DockerfileInstruction], target: str) -> _Stage:
 def parse_environment(rest: str) -> dict[str, str]:
     """Return the variables of an ENV's arguments, with variables in their values not replaced."""
     try:
-        words = _split_words(rest)
+        words = split_words(rest)
     except ValueError:
         return {}
     if words and "=" not in words[0]:
@@ -261,9 +263,9 @@ def parse_environment(rest: str) -> dict[str, str]:
     return {key: value for key, _, value in (word.partition("=") for word in words)}
 
 
-def _split_words(rest: str) -> list[str]:
-    """Split the arguments of an ENV or ARG as a shell does.  Raises ValueError, also for what is longer than the lines
-    that an engine reads."""
+def split_words(rest: str) -> list[str]:
+    """Split the arguments of an ENV, LABEL or ARG as a shell does.  Raises ValueError, also for what is longer than the
+    lines that an engine reads."""
     if len(rest) > _MOST_CHARS:
         raise ValueError(f"more than {_MOST_CHARS} characters")
     return shlex.split(rest)
@@ -272,7 +274,7 @@ def _split_words(rest: str) -> list[str]:
 def parse_arguments(rest: str) -> dict[str, str | None]:
     """Return the defaults of an ARG's arguments, with variables in them not replaced; None for one without."""
     try:
-        words = [word.partition("=") for word in _split_words(rest)]
+        words = [word.partition("=") for word in split_words(rest)]
     except ValueError:
         return {}
     return {key: value if equals else None for key, equals, value in words}

@@ -17,6 +17,11 @@ class UnreadLines:
     def __bool__(self) -> bool:
         return self._at < len(self._lines)
 
+    @property
+    def taken(self) -> int:
+        """Number of lines that have been taken."""
+        return self._at
+
     def take(self) -> str:
         """Take the next line, which must exist."""
         self._at += 1

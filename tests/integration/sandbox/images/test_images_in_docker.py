@@ -27,6 +27,7 @@ from sandbox.tasks.task import Task
 from sandbox.tasks.task_containers import ImageBuild
 from sandbox.tasks.task_network import NetworkMode, TaskNetwork
 from tests.support.commands import run_json
+from tests.support.tasks.dockerfiles import BROKEN_LINES
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
 
@@ -147,6 +148,14 @@ async def test_a_broken_build_says_why_and_is_not_tried_again_at_once(docker_eng
         with pytest.raises(ImageError, match=r"(?s)returned a non-zero code: 7.*the reason"):
             await use(store, broken)
     assert (store.statistics().failed, store.statistics().refused) == (1, 2)
+
+
+async def test_a_line_that_validate_names_as_broken_is_so_to_the_engine(docker_engine: SandboxHost, store: ImageStore):
+    for line, _ in BROKEN_LINES:
+        late = f"\nFROM {docker_engine.base_image} AS late" if "late" in line else ""
+        with pytest.raises(ImageError) as failed:
+            await use(store, from_base(docker_engine, f"{line}{late}", f=b""))
+        assert '"message"' not in str(failed.value), "an error of the engine is a sentence, not JSON"
 
 
 async def test_a_build_that_hangs_ends_at_its_time_and_leaves_nothing(

@@ -18,7 +18,7 @@ from sandbox.docker import retry
 from sandbox.docker.container_end import ContainerEndCause, container_end_cause
 from sandbox.docker.engine import DockerEngine, MachineSize
 from sandbox.docker.files.loop_disk import find_upper_layer
-from sandbox.docker.retry import DockerEngineError, call_with_retries
+from sandbox.docker.retry import DockerEngineError, call_with_retries, read_refusal
 
 SAID: dict[str, Any] = {
     "/info": {"LiveRestoreEnabled": True, "Driver": "btrfs", "NCPU": 2, "MemTotal": (7 << 30) + 1},
@@ -198,3 +198,18 @@ async def test_only_an_event_older_than_the_container_proves_that_the_daemon_was
     daemon.events = [[], remembered]
     cause = await engine.ending_cause("c", 1000.0)
     assert (cause.death_seen, cause.daemon_may_have_restarted) == (False, unsure)
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ('{"message":"unknown instruction: FOO"}\n', "unknown instruction: FOO"),
+        ('{"cause": "a", "message": "b", "response": 500}', "b"),
+        ("404 page not found\n", "404 page not found"),
+        ('["a"]', '["a"]'),
+        ('{"message": 5}', '{"message": 5}'),
+        ("[" * 100_000, "[" * 100_000),
+    ],
+)
+def test_what_the_daemon_refuses_is_a_sentence(body: str, said: str) -> None:
+    assert read_refusal(body) == said

@@ -99,7 +99,7 @@ MALFORMED = {
     "no tests": (lambda f: (f / "run-tests.sh").unlink(), "run-tests.sh is missing"),
     "nothing to copy": (lambda f: (f / "Dockerfile").write_text("FROM a\nCOPY x /\n"), "copies 'x'"),
     "no image": (lambda f: (f / "Dockerfile").write_text("# nothing\n"), "names no image"),
-    "empty image": (lambda f: (f / "Dockerfile").write_text("FROM\nRUN true\n"), "has a FROM without an image"),
+    "empty image": (lambda f: (f / "Dockerfile").write_text("FROM\nRUN true\n"), "line 1: FROM"),
     "no agent": (_no_agent, "services db, web"),
     "devices": (
         lambda f: (f / "docker-compose.yaml").write_text("services:\n  client:\n    devices: ['/dev/kvm']\n"),

@@ -1,0 +1,47 @@
+"""If these fail, a task whose image can never be built passes `validate`, or one that can be built is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sandbox.tasks.container_files.build_context import BuildPlan, read_build_context
+from sandbox.tasks.container_files.dockerfile import parse_instructions
+from sandbox.tasks.container_files.dockerfile_faults import find_dockerfile_faults, find_foreign_stages
+from sandbox.tasks.file_tree import FileTree, TreeFile
+from sandbox.tasks.problems import TaskProblems
+from sandbox.tasks.task import Task
+from sandbox.tasks.task_containers import ImageBuild
+from sandbox.validation.task_warnings import find_task_warnings
+from tests.support.tasks.dockerfiles import BROKEN_LINES, WHOLE_LINES
+
+
+@pytest.mark.parametrize(("line", "why"), BROKEN_LINES)
+def test_a_line_with_which_no_image_can_be_built_is_named(line: str, why: str) -> None:
+    (fault,) = find_dockerfile_faults(f"# one\nFROM b AS early\nRUN a \\\n  b\n{line}\nFROM b AS late\n")
+    assert (fault.line, why in f"{fault.what}: {fault.why}") == (5, True), fault
+
+
+@pytest.mark.parametrize("line", WHOLE_LINES)
+def test_a_line_with_which_an_image_can_be_built_is_no_fault(line: str) -> None:
+    assert not list(find_dockerfile_faults(f"ARG A\nFROM b AS early\nFROM b AS now\n{line}\nFROM b AS late\n"))
+
+
+def test_the_task_is_unusable_with_the_line_and_the_reason_once() -> None:
+    problems = TaskProblems(Path("task"))
+    text = b"RUN early\nFROM b\n\nCOPY --chmd=1 a /a\n"
+    read_build_context(FileTree({"a": TreeFile(b""), "Dockerfile": TreeFile(text)}), BuildPlan(), (), problems)
+    assert [(each.what, each.why) for each in problems.found] == [
+        ("Dockerfile, line 1: RUN early", "it stands before the first FROM"),
+        ("Dockerfile, line 4: COPY --chmd", "no builder knows this option: did you mean chmod?"),
+    ]
+
+
+def test_an_image_from_which_files_are_copied_is_named() -> None:
+    text = (
+        "FROM b AS one\nFROM one\nCOPY --from=One a b\nCOPY --from=0 a b\nCOPY --from=nope a b\nCOPY --from=c:1 a b\n"
+    )
+    assert list(find_foreign_stages(parse_instructions(text))) == ["nope"]
+    task = Task("a", "", build=ImageBuild({"Dockerfile": text.encode()}))
+    assert any("copies from nope" in each for each in find_task_warnings(task))
