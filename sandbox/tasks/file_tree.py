@@ -8,6 +8,7 @@ regular file.
 from __future__ import annotations
 
 import os
+import posixpath
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -28,6 +29,8 @@ class TreeFile:
     executable: bool = False
     modified_s: int | None = field(default=None, compare=False)
     """Unix time of its last change on disk; None if it comes from elsewhere."""
+    mode: int | None = field(default=None, compare=False)
+    """Permissions on disk, of which only ``executable`` counts; None if it comes from elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,18 @@ class FileTree:
     def executable_paths(self) -> frozenset[str]:
         """Return the paths of executable files."""
         return frozenset(path for path, file in self.files.items() if file.executable)
+
+    def lost_modes(self) -> list[str]:
+        """Return the paths of files whose permissions on disk say more than whether they can be executed: with special
+        bits, or not readable for others where another file of their folder is."""
+        modes = {path: file.mode for path, file in self.files.items() if file.mode is not None}
+        open_folders = {posixpath.dirname(path) for path, mode in modes.items() if mode & stat.S_IROTH}
+        special = stat.S_ISUID | stat.S_ISGID | stat.S_ISVTX
+        return [
+            path
+            for path, mode in modes.items()
+            if mode & special or (not mode & stat.S_IROTH and posixpath.dirname(path) in open_folders)
+        ]
 
     def modification_times(self) -> dict[str, int]:
         """Return the Unix time of the last change of each file that comes from a disk."""
@@ -110,7 +125,8 @@ def read_tree(folder: Path, *, apart: bool = False) -> FileTree:
         if total > MAX_BYTES:
             raise TaskError(folder, f"is larger than {MAX_BYTES >> 20} MiB", "a task is held in memory")
         try:
-            files[inside] = TreeFile(path.read_bytes(), bool(status.st_mode & stat.S_IXUSR), int(status.st_mtime))
+            mode = stat.S_IMODE(status.st_mode)
+            files[inside] = TreeFile(path.read_bytes(), bool(mode & stat.S_IXUSR), int(status.st_mtime), mode)
         except OSError as error:
             raise TaskError(folder, f"{inside} is not readable", str(error)) from error
     return FileTree(files, frozenset(odd))

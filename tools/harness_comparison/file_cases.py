@@ -96,6 +96,14 @@ FILE_CASES = (
         files={"environment/f": "", "environment/f2": "", "environment/g": "", "environment/d/h": ""},
     ),
     ComparisonCase(
+        "copied-modes",
+        passes_if('[ "$(stat -c %a /g/s /g/p /g/d | xargs)" = "4755 600 700" ]'),
+        dockerfile="COPY o /g\n",
+        files={"environment/o/s": "", "environment/o/p": "", "environment/o/d/f": ""},
+        modes={"environment/o/s": 0o4755, "environment/o/p": 0o600, "environment/o/d": 0o700},
+        differs="only whether a file can be executed is kept, as by git: the umask of a checkout changes no reward",
+    ),
+    ComparisonCase(
         "dockerfile-misspelt",
         f"echo 1 > {REWARD}",
         dockerfile="CPOY f /\n",

@@ -96,6 +96,12 @@ def read_build_context(
             f"{posixpath.normpath(posixpath.join(folder, link))} is not a regular file",
             "a build context has only regular files",
         )
+    if lost := kept.lost_modes():
+        more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
+        problems.remark(
+            f"{posixpath.normpath(posixpath.join(folder, lost[0]))}{more} with permissions that no image gets: of a "
+            "file's own only whether it can be executed is kept, as by git; COPY --chmod says others"
+        )
     for source in named:
         if not _found(source, kept):
             problems.add(f"{name} copies {source!r}, which is not in its context", "the build would fail")

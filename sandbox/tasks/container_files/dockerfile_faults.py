@@ -101,7 +101,7 @@ def _find_faults(instruction: DockerfileInstruction, stage: int, names: Sequence
         if option not in known:
             yield f"{name} --{option}", f"no builder knows this option{_near(option, known)}"
     if name in _NEED_ARGUMENTS and not rest:
-        yield whole.rstrip(), "it says nothing else"
+        yield whole.rstrip(), "it needs an argument"
     elif name in _COPYING and len(rest.split()) <= 1 and '",' not in rest:
         yield whole.rstrip(), "it needs a source and a target"
     elif name in {"ENV", "LABEL"}:

@@ -9,7 +9,7 @@ import pytest
 from sandbox.tasks.container_files.build_context import BuildPlan, read_build_context
 from sandbox.tasks.container_files.dockerfile import parse_instructions
 from sandbox.tasks.container_files.dockerfile_faults import find_dockerfile_faults, find_foreign_stages
-from sandbox.tasks.file_tree import FileTree, TreeFile
+from sandbox.tasks.file_tree import FileTree, TreeFile, read_tree
 from sandbox.tasks.problems import TaskProblems
 from sandbox.tasks.task import Task
 from sandbox.tasks.task_containers import ImageBuild
@@ -45,3 +45,24 @@ def test_an_image_from_which_files_are_copied_is_named() -> None:
     assert list(find_foreign_stages(parse_instructions(text))) == ["nope"]
     task = Task("a", "", build=ImageBuild({"Dockerfile": text.encode()}))
     assert any("copies from nope" in each for each in find_task_warnings(task))
+
+
+@pytest.mark.parametrize(
+    ("modes", "said"),
+    [
+        ({"a": 0o644, "d/b": 0o755}, []),
+        ({"a": 0o600, "d/b": 0o700}, []),
+        ({"a": 0o644, "d/b": 0o600}, []),
+        ({"a": 0o4755}, ["a with"]),
+        ({"a": 0o644, "b": 0o600, "c": 0o600}, ["b and 1 more with"]),
+    ],
+)
+def test_permissions_that_no_image_gets_have_one_remark(tmp_path: Path, modes: dict[str, int], said: list[str]) -> None:
+    for path, mode in modes.items():
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).write_text("")
+        (tmp_path / path).chmod(mode)
+    tree, problems = read_tree(tmp_path), TaskProblems(tmp_path)
+    dockerfile = {"x/Dockerfile": TreeFile(b"FROM b\n")}
+    read_build_context(FileTree(tree.files | dockerfile), BuildPlan(dockerfile="x/Dockerfile"), (), problems)
+    assert [each.startswith(start) for each, start in zip(problems.remarks, said, strict=True)] == [True] * len(said)
