@@ -59,11 +59,11 @@ class FileTail:
                 return
             with self.path.open("rb") as file:
                 at, size = self.offset, MIN_CHUNK_BYTES
-                read = file.seek(self._searched if self._torn == at else at)
+                read = file.seek(self._searched if self._torn == at and self._searched <= end else at)
                 while chunk := file.read(min(size, end - read)):
                     *whole, _ = chunk.split(b"\n")
-                    if whole:
-                        whole[0] = os.pread(file.fileno(), read - at, at) + whole[0]
+                    if whole:  # of a torn line that its writer replaced, what was searched may now have newlines
+                        whole[:1] = (os.pread(file.fileno(), read - at, at) + whole[0]).split(b"\n")
                     size = MIN_CHUNK_BYTES if whole else min(2 * size, MAX_CHUNK_BYTES)
                     read += len(chunk)
                     for raw in whole:

@@ -66,6 +66,22 @@ def test_a_torn_line_is_searched_once(tmp_path: Path) -> None:
     assert [line.raw for line in tail.read_lines(1 << 30).lines] == [b"a" * size + b"bbbb", b"last"]
 
 
+@pytest.mark.parametrize("polls", [True, False], ids=["a poll between", "no poll between"])
+def test_a_torn_line_that_its_writer_takes_back_is_forgotten(tmp_path: Path, *, polls: bool) -> None:
+    """A writer takes back a line for which the disk had no room."""
+    path, tail = tmp_path / "lines.jsonl", FileTail(tmp_path / "lines.jsonl")
+    path.write_bytes(b"first\n" + b"a" * 100)
+    assert [line.raw for line in tail.read_lines(1 << 20).lines] == [b"first"]
+    path.write_bytes(b"first\n")
+    if polls:
+        assert tail.read_lines(1 << 20).lines == []
+    lines = [b"second", b"", b"b" * 200]
+    path.write_bytes(b"\n".join((b"first", *lines)) + b"\n")
+    found = tail.read_lines(1 << 20)
+    assert ([line.raw for line in found.lines], found.replaced) == (lines, False)
+    assert tail.offset == path.stat().st_size
+
+
 def test_what_was_searched_of_a_torn_line_is_void_in_another_file(tmp_path: Path) -> None:
     path = tmp_path / "lines.jsonl"
     path.write_bytes(b"a" * 100)
