@@ -97,7 +97,7 @@ async def grade_sandbox(
             _tests_removed(test_session, task, wanted=test_session is session),
         ):
             verifier = await _has_verifier(test_session)
-            given = await _given_variables(test_session, task)
+            given = await _given_variables(session, test_session, task)
             isolation = _decide_isolation(task, verifier=verifier, plain=not withheld_variables(given))
             canaries = plan_canaries(task) if verifier else None
             env = _test_environment(test_session, task, given, isolation, network)
@@ -123,10 +123,11 @@ def _decide_isolation(task: Task, *, verifier: bool = True, plain: bool = True) 
     return decide_isolation(task.run_tests, task.tests, verifier=verifier, plain=plain)
 
 
-async def _given_variables(test_session: SandboxSession, task: Task) -> dict[str, str]:
-    """Return the variables of the image and of the task for its tests."""
+async def _given_variables(session: SandboxSession, test_session: SandboxSession, task: Task) -> dict[str, str]:
+    """Return the variables of the image, of the task and of its login shells for its tests."""
     image, own = await test_session.image_config(), task.tests_environment
-    return {**dict(image.env), **(task.env if own is None else own.env), **task.test_env}
+    of_container = {**task.env, **dict(session.login_variables.tests)} if own is None else own.env
+    return {**dict(image.env), **of_container, **task.test_env}
 
 
 async def _has_verifier(test_session: SandboxSession) -> bool:

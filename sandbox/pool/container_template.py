@@ -85,7 +85,7 @@ class ContainerTemplate:
             image=kind.image,
             toolchain=self._host.toolchain,
             labels=self.labels(lifetime_s),
-            env=dict(kind.env),
+            env=dict((*kind.env, *kind.login.agent)),
             limits=kind.limits,
             disk_quota=self.disk_bound.enforced_by_daemon,
             disk_loop=self.disk_bound is DiskBound.LOOP,

@@ -39,6 +39,7 @@ from sandbox.pool.container_template import NO_SERVICES, ContainerTemplate
 from sandbox.pool.disk_bound import DiskBound, probe_disk_bound
 from sandbox.pool.disk_watch import DiskWatch
 from sandbox.pool.heartbeat import SessionHeartbeat
+from sandbox.pool.login_shells import LoginShells
 from sandbox.pool.machine_size import check_machine
 from sandbox.pool.settings import PoolSettings, PoolStatistics
 from sandbox.pool.unanswered_calls import UnansweredCallCleanup
@@ -65,6 +66,7 @@ class SandboxPool:
         self._template = ContainerTemplate(settings, self.host, now)
         self._cleanup = PoolCleanup(self.engine, settings, self._template, now)
         self._warm_pool = WarmPool(self.engine, settings, self._template.container_spec)
+        self._login_shells = LoginShells(self.engine, self._template.container_spec)
         self._heartbeat = SessionHeartbeat(settings.containers.heartbeat_timeout_s, self._warm_pool)
         self._warm_pool.on_warm_started = self._heartbeat.resume_when_broken
         self._sessions: dict[SandboxSession, AsyncExitStack] = {}
@@ -176,7 +178,7 @@ class SandboxPool:
         else:
             stack.callback(self._warm_pool.release_slot)
         await self._begin(session, task, lifetime_s, stack)
-        session.tests_images = tests_images
+        session.tests_images, session.login_variables = tests_images, kind.login
         try:
             await session.setup(task, self.settings.setup_timeout_s)
         except SandboxStartError:
@@ -191,7 +193,8 @@ class SandboxPool:
         network: ContainerNetwork = NO_SERVICES,
         programs: AgentPrograms | None = None,
     ) -> ContainerKind:
-        return self._template.container_kind(task, image, await self._image_config(image), network, programs)
+        kind = self._template.container_kind(task, image, await self._image_config(image), network, programs)
+        return replace(kind, login=await self._login_shells.variables(task, kind))
 
     async def _image_config(self, image: str) -> ImageConfig:
         """Return the image's configuration, which is read once."""
@@ -228,6 +231,7 @@ class SandboxPool:
                 kind = await self._kind_for(task, image, network)
                 session = await SandboxSession.adopt(self.engine, container, kind.workdir)
                 session.spec = self._template.container_spec(kind, lifetime_s)  # so it can be copied and graded
+                session.login_variables = kind.login
                 await session.find_users(task.in_steps[step])
                 session.tests_images = await self._tests_images(task, stack)
                 await self._begin(session, task, lifetime_s, stack)
@@ -255,6 +259,7 @@ class SandboxPool:
             stack.push_async_callback(self.engine.remove, copy.container)  # an image in use cannot be removed
             copy.workdir = session.workdir
             copy.agent_user, copy.tests_user = session.agent_user, session.tests_user
+            copy.login_variables = session.login_variables
             await copy.set_agent_user(session.agent_user)
             await self._begin(copy, Task("fork", ""), lifetime_s, stack)
             self._sessions[copy] = stack.pop_all()

@@ -14,6 +14,7 @@ from sandbox.capabilities import BASE_CAPABILITIES
 from sandbox.docker.container_spec import HOSTNAME, ContainerLimits, ImageConfig, VolumeMount
 from sandbox.networking.networks import NO_NETWORK
 from sandbox.process_limits import ProcessLimit
+from sandbox.session.login_shell import NOTHING_SET, LoginVariables
 from sandbox.session.sandbox_session import SandboxSession
 
 
@@ -36,6 +37,7 @@ class ContainerKind:
     hostname: str = HOSTNAME
     ulimits: tuple[ProcessLimit, ...] = ()
     aliases: tuple[str, ...] = ()
+    login: LoginVariables = NOTHING_SET
 
 
 class WarmSandbox(NamedTuple):

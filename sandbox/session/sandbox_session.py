@@ -32,6 +32,7 @@ from sandbox.session.init_connection.connection import InitConnection
 from sandbox.session.init_connection.init_command import init_command, init_key
 from sandbox.session.init_connection.init_messages import SlotMessage
 from sandbox.session.init_connection.init_requests import FileFlag, Spool
+from sandbox.session.login_shell import NOTHING_SET
 from sandbox.session.named_session import NamedSession
 from sandbox.session.shell import CommandResult, SandboxShell
 from sandbox.session.slots import SlotTable
@@ -87,6 +88,8 @@ class SandboxSession(InitConnection):
         self._slots = SlotTable(self, workdir)
         self.agent_user = self.tests_user = self._shell_user = ContainerUser()
         """Root, unless the task or its image names another user."""
+        self.login_variables = NOTHING_SET
+        """What login shells of the task's image set, if the task has these; those of the agent are in ``spec`` too."""
         self.tests_images: tuple[TestsImage, ...] = ()
         """Images that tests have of their own; the pool keeps them while the session is open."""
         self.stopped_services: list[str] = []

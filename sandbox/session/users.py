@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from sandbox.session.init_connection.init_requests import ROOT, ProcessUser
 
 _MAX_ID = (1 << 31) - 1
+_NO_SHELL_NAMED = "/bin/sh"
 
 
 class UnknownUserError(Exception):
@@ -20,6 +21,7 @@ class ContainerUser:
 
     process: ProcessUser = ROOT
     home: str = "/root"
+    shell: str = "/bin/bash"
 
     @property
     def is_root(self) -> bool:
@@ -49,10 +51,11 @@ def resolve_user(user: str, passwd: str, group: str) -> ContainerUser:
     if entry is None and number is None:
         raise UnknownUserError(f"it has no user {name!r} in /etc/passwd")
     uid, gid, home = (number or 0, 0, "/") if entry is None else (_id(entry[2]), _id(entry[3]), entry[5] or "/")
+    shell = (entry[6] if entry else "") or _NO_SHELL_NAMED
     if group_name:
-        return ContainerUser(ProcessUser(uid, _find_group(group_name, group)), home)
+        return ContainerUser(ProcessUser(uid, _find_group(group_name, group)), home, shell)
     groups = [_id(each[2]) for each in _entries(group, 4) if entry is not None and entry[0] in each[3].split(",")]
-    return ContainerUser(ProcessUser(uid, gid, tuple(dict.fromkeys(groups))), home)
+    return ContainerUser(ProcessUser(uid, gid, tuple(dict.fromkeys(groups))), home, shell)
 
 
 def _find_group(name: str, group: str) -> int:

@@ -27,6 +27,7 @@ BASE_IMAGE = ""
 PUBLISHED_FOLDER = "/logs/artifacts"
 """Folder in which an agent of Harbor leaves what is to be kept."""
 _HARBOR_LOGS = ("/logs/agent", PUBLISHED_FOLDER, "/logs/verifier")
+_TERMINAL_BENCH_LOGS = ("/logs", "/agent-logs")
 
 
 class TaskError(UserError):
@@ -151,6 +152,9 @@ class Task:
     """Must succeed before the agent starts."""
     metadata: dict[str, str] = field(default_factory=dict[str, str])
     """Other fields of the format (author, difficulty, tags …), kept for writing it again."""
+    login_shell: bool = False
+    """True if agent and tests work in login shells, as in Terminal-Bench: what the image's profiles set overrides
+    ``env``."""
     workdir: str = "/app"
     """Directory in which the agent and the tests start; empty for the image's."""
     agent_timeout_s: float = 360.0
@@ -224,8 +228,9 @@ class Task:
 
     @property
     def log_folders(self) -> tuple[str, ...]:
-        """Folders of logs that exist, writable by everybody, when the agent starts: Harbor mounts them."""
-        return _HARBOR_LOGS if any(each.startswith("/logs/verifier/") for each in self.reports) else ()
+        """Folders of logs that exist, writable by everybody, when the agent starts: the harnesses mount them."""
+        own = _TERMINAL_BENCH_LOGS if self.login_shell else ()
+        return own + (_HARBOR_LOGS if any(each.startswith("/logs/verifier/") for each in self.reports) else ())
 
     @property
     def has_tests_image(self) -> bool:

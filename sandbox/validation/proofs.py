@@ -34,7 +34,7 @@ from sandbox.validation.web_oracle import has_web_oracle, run_web_oracle
 
 _LOG_LINES, _LINE_CHARACTERS = 6, 200
 """What is shown of the tests' output."""
-_SOLVE = "/solution/solve.sh"
+_SOLVE, _TERMINAL_BENCH_SOLVE = "/solution/solve.sh", "/oracle/solution.sh"
 _OTHER_INTERPRETER = re.compile(r"#!(?!.*\b(?:ba)?sh\b)")
 """The first line of a solution that no shell runs."""
 
@@ -202,10 +202,11 @@ async def run_oracle(session: SandboxSession, task: Task) -> str:
     if has_web_oracle(task):
         return await run_web_oracle(session, task)
     files = {f"/solution/{path}": data for path, data in task.solution_files.items()}
-    await session.write_files({**files, _SOLVE: task.solution.encode()}, mode=0o755, as_root=True)
-    shell = f"if [ -x /bin/bash ]; then bash {_SOLVE}; else sh {_SOLVE}; fi"
+    solve = _TERMINAL_BENCH_SOLVE if task.login_shell else _SOLVE
+    await session.write_files({**files, solve: task.solution.encode()}, mode=0o755, as_root=True)
+    shell = f"if [ -x /bin/bash ]; then bash {solve}; else sh {solve}; fi"
     if _OTHER_INTERPRETER.match(task.solution):
-        shell = _SOLVE
+        shell = solve
     exports = "".join(f"export {name}={shlex.quote(value)}; " for name, value in task.solution_env.items())
     done = await session.run(f"({exports}{shell})", task.agent_timeout_s)
     if done.timed_out:

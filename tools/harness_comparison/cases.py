@@ -350,5 +350,78 @@ TERMINAL_BENCH_CASES = (
         "echo SWEBench results starts here; echo PASSED; echo SWEBench results ends here",
         settings="parser_name: swebench\n",
     ),
+    # login shells
+    ComparisonCase(
+        "login-bashrc",
+        summary_if('[ "$FROM_RC $(cat x)" = "yes yes" ]'),
+        "echo $FROM_RC > x",
+        dockerfile="RUN echo 'export FROM_RC=yes' >> /root/.bashrc\n",
+    ),
+    ComparisonCase(
+        "login-profile",
+        summary_if('[ "$FROM_PROFILE" = yes ]'),
+        dockerfile="RUN echo 'export FROM_PROFILE=yes' > /etc/profile.d/q.sh\n",
+    ),
+    ComparisonCase(
+        "login-path",
+        summary_if('[ "$(mytool) $(cat x)" = "ok ok" ]'),
+        "mytool > x",
+        dockerfile="RUN mkdir -p /root/.local/bin && printf '#!/bin/sh\\necho ok\\n' > /root/.local/bin/mytool && "
+        "chmod +x /root/.local/bin/mytool && echo 'export PATH=$HOME/.local/bin:$PATH' >> /root/.bashrc\n",
+    ),
+    ComparisonCase(
+        "login-over-env",
+        summary_if('[ "$A $(cat x)" = "rc rc" ] && case $PATH in *of-env*) false ;; esac'),
+        "echo $A > x",
+        dockerfile="ENV A=image PATH=/of-env:$PATH\nRUN echo 'export A=rc' >> /root/.bashrc\n",
+    ),
+    ComparisonCase(
+        "login-user",
+        summary_if('[ "$(cat x) ${FROM_RC-none}" = "bob none" ]'),
+        "echo $FROM_RC > x",
+        dockerfile=f"{_HARNESS_FOLDERS}RUN usermod -s /bin/bash bob && echo 'export FROM_RC=bob' >> /home/bob/.bashrc\n"
+        "USER bob\n",
+    ),
+    ComparisonCase(
+        "login-of-the-agent",
+        summary_if('[ "${FROM_RC-none}" = yes ]'),
+        "echo 'export FROM_RC=yes' >> /root/.bashrc",
+        differs="what the agent writes into profiles does not reach the tests: it could replace their programs",
+    ),
+    ComparisonCase("tests-terminal-type", summary_if('[ "$TERM" = tmux-256color ]')),
+    ComparisonCase(
+        "tests-terminal",
+        summary_if("[ -t 1 ]"),
+        differs="tests write into a pipe that only the grader reads: the agent's processes could write into a terminal",
+    ),
+    ComparisonCase("oracle-name", summary_if('[ "$(cat x)" = /oracle/solution.sh ]'), "echo $0 > x"),
+    ComparisonCase(
+        "agent-logs",
+        summary_if("[ -e /agent-logs/b ] && [ -e /logs/a ]"),
+        "touch /logs/a /agent-logs/b",
+    ),
+    ComparisonCase(
+        "same-shell",
+        summary_if("[ -e x ]"),
+        "touch x",
+        settings="run_tests_in_same_shell: yes\n",
+        differs="what the agent leaves in its shell, such as functions and traps, would run in the tests: not usable",
+        refused="run_tests_in_same_shell",
+    ),
+    # summaries
+    ComparisonCase("summary-case", "echo '== Short Test Summary Info =='; echo PASSED t.py::test_a"),
+    ComparisonCase("summary-colon", f"{_SUMMARY}echo 'PASSED: t.py::test_a'"),
+    ComparisonCase("summary-tab", f"{_SUMMARY}printf 'PASSED\\tt.py::test_a\\n'"),
+    ComparisonCase(
+        "summary-without-line",
+        "echo short test summary info; echo PASSED t.py::test_a",
+        differs="the header needs no = here: longshore's own tests write it so",
+    ),
+    ComparisonCase(
+        "summary-same-name",
+        f"{_SUMMARY}echo FAILED t.py::test_a - why; echo PASSED u.py::test_a",
+        differs="tests of one name in two files have failed here if one has: the last line, which the agent's programs "
+        "could print, counts there",
+    ),
 )
 """The oracle of Terminal-Bench types its script into tmux; the tests run in another shell."""

@@ -16,7 +16,7 @@ from protocol.truncation import strip_escapes
 from sandbox.grading.results.verdict import GradingOutcome, GradingReport, ReportedTest
 
 _START = re.compile(r"=*\s*test session starts\s*=*")
-_HEADER = re.compile(r"=*\s*short test summary info\s*=*")
+_HEADER = re.compile(r"=*\s*short test summary info\s*=*", re.IGNORECASE)
 _CLOSING = re.compile(r"=*\s*(\d+ [a-z ]+(?:, \d+ [a-z ]+)*) in [\d.]+s(?: \([\d:, a-z]+\))?\s*=*")
 _RAN = re.compile(r"(?<!\d)\d++ (?:x?passed|failed|errors?)\b")
 _PASSED, _PASSED_OR_XPASSED = re.compile(r"(?<!\d)(\d++) passed\b"), re.compile(r"(?<!\d)(\d++) x?passed\b")
@@ -120,7 +120,8 @@ class SummaryParser:
             self._read(line, self._claims)
 
     def _read(self, line: str, claims: _SummaryLines) -> None:
-        word, _, rest = line.partition(" ")
+        word, rest = (*line.split(maxsplit=1), "", "")[:2]
+        word = word.strip(":")
         outcome = GradingOutcome.FAILED if word == "XPASS" and self._xpass_fails else _OUTCOMES.get(word)
         if outcome is GradingOutcome.SKIPPED:
             rest = _LOCATED.sub("", rest, count=1)

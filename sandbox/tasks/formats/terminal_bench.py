@@ -140,6 +140,7 @@ def _read(name: str, tree: FileTree, problems: TaskProblems) -> Task:
         network=composed.network(ONLINE),
         grading=suggest_grading(run_tests, tests, instruction, composed.env),
         env=composed.env,
+        login_shell=True,
         agent_user=composed.user,
         container_user=composed.user,
         tests_user="root" if may_have_user else composed.user,

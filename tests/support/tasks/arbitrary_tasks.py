@@ -230,6 +230,7 @@ def tasks(draw: st.DrawFn) -> Task:
         command=draw(st.sampled_from([(), ("python3", "-m", "http.server")])),
         ulimits=draw(ulimits),
         container_user=draw(st.sampled_from(["", "bob"])),
+        login_shell=draw(st.booleans()),
         healthcheck=draw(st.none() | healthchecks),
         metadata=draw(metadata),
         workdir=draw(st.sampled_from(["", "/", "/app", "/work/a b"])),

@@ -37,6 +37,8 @@ def verdict(text: bytes, expected=("a", "b")) -> dict[str, bool]:
         (HEADER + b"PASSED a\nXPASS b\n", {"a": True, "b": True}),
         (HEADER + b"PASSED a\nXFAIL b\n", {"a": True}),
         (HEADER + b"PASSED a\nXFAIL b\nFAILED b\n", {"a": True, "b": False}),
+        (HEADER.title() + b"PASSED: a\nPASSED\tb\n", {"a": True, "b": True}),
+        (HEADER + b"PASSED: a\nPASSED b\nFAILED:\tb - why\n", {"a": True, "b": False}),
     ],
 )
 def test_the_verdict_of_a_summary(text, expected):

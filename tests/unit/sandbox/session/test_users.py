@@ -36,7 +36,13 @@ GROUP = "root:x:0:\nbob:x:1001:\nsudo:x:27:bob,alice\ndocker:x:999:alice\nvideo:
     ],
 )
 def test_a_user_is_found_as_docker_finds_it(user: str, process: tuple[int, int, tuple[int, ...]], home: str) -> None:
-    assert resolve_user(user, PASSWD, GROUP) == ContainerUser(ProcessUser(*process), home)
+    found = resolve_user(user, PASSWD, GROUP)
+    assert (found.process, found.home) == (ProcessUser(*process), home)
+
+
+@pytest.mark.parametrize(("user", "shell"), [("bob:7", "/bin/bash"), ("plain", "/bin/sh"), ("4242", "/bin/sh")])
+def test_a_user_has_the_shell_of_its_entry(user: str, shell: str) -> None:
+    assert resolve_user(user, PASSWD, GROUP).shell == shell
 
 
 @pytest.mark.parametrize("user", ["", "root", "0", "0:0", "root:root"])
