@@ -43,7 +43,7 @@ HIDDEN = [
     "ADD http://127.0.0.1:9/.. /y/", "ADD http://127.0.0.1:9/ /y/", "ADD http://127.0.0.1:9/a%24b /y", f"ADD {URL}",
     f"ADD --checksum=sha256:1 {URL} /y", "ADD FTP://127.0.0.1/x /y",
 ]  # fmt: skip
-ONLY_THE_ENGINE_KNOWS = ["ADD $U /y", "ADD ${U}//x /y", "ADD ${H#x}//127.0.0.1 /y", "ADD a/$U /y", "ADD 'a' $$ /y"]
+ONLY_THE_ENGINE_KNOWS = ["ADD $U /y", "ADD ${U}//x /y", "ADD ${H#x}//127.0.0.1 /y", "ADD a/$U /y", "ADD 'a' $$ /y/"]
 
 
 def classic(lines: str, fetched: dict[str, bytes] | None = None) -> ClassicBuild:

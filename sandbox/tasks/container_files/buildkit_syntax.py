@@ -57,6 +57,7 @@ _INSTRUCTION = re.compile(
 _NO_FILE_TO_PODMAN = re.compile(r"\s*\[.*|null|https?://.*|.*\.in", re.DOTALL)
 """Names of a Dockerfile that Podman reads as a list of names, an address, or a text that cpp is to rewrite."""
 _HAS_ADD = re.compile(r"\bADD\b", re.IGNORECASE)
+_QUOTE = re.compile(r"""["'\\`]""")
 _WILDCARD = re.compile(r"[*?[]")
 _CHECKSUM = re.compile(r"sha256:[0-9a-f]{64}")
 _MOST_INHERITED = 100_000
@@ -274,7 +275,12 @@ class _Rewriter:
             raise UnsupportedSyntaxError(f"{name} --{unknown[0]}")
         clear = name == "COPY" or is_clear(arguments)
         words = (_json_words(rest) or rest.split()) if clear else _added_words(flags, rest)
-        into_folder = len(words) > 1 and not words[-1].endswith("/") and self._is_folder(words, dict(flags))
+        into_folder = (
+            len(words) > 1
+            and not words[-1].endswith("/")
+            and _are_options_read(arguments, rest)
+            and self._is_folder(words, dict(flags))
+        )
         if len(words) < 2 or (clear and len(kept) == len(flags) and not heredocs and not into_folder):
             return None
         target = words.pop() + "/" * into_folder
@@ -340,13 +346,19 @@ def _flags(arguments: str) -> tuple[list[tuple[str, str]], str]:
     return flags, arguments
 
 
+def _are_options_read(arguments: str, rest: str) -> bool:
+    """Return whether no engine takes more of the arguments, or less, for options than what is before ``rest``."""
+    options = arguments[: len(arguments) - len(rest)]
+    return rest[:1].isprintable() and not rest.startswith("-") and not _QUOTE.search(options)
+
+
 def _added_words(flags: Sequence[tuple[str, str]], rest: str) -> list[str]:
     """Return the words of an ADD that is not clear.  Raises UnsupportedSyntaxError."""
     words = _json_words(rest)
     values = "".join(value for _, value in flags)
     if not rest.isascii() and any("\ud800" <= character <= "\udfff" for character in rest):
         raise UnsupportedSyntaxError(f"ADD {rest!a}", "it is not UTF-8")
-    if re.search(r"""["'\\`]""", values) or (rest.startswith("[") and not words):
+    if _QUOTE.search(values) or (rest.startswith("[") and not words):
         raise UnsupportedSyntaxError(f"ADD {rest}", "its options or its JSON cannot be read")
     words = words or rest.split()
     if len(words) < 2:
