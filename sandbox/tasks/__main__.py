@@ -100,7 +100,7 @@ class ValidateTasksArguments(TryTasksArguments):
     """Report every problem of every task."""
 
     strict: Flag = False
-    """Fail on remarks too: keys that are not followed because they cannot matter."""
+    """Fail on remarks too: what a task says and does not get, such as keys that cannot matter."""
     run: Flag = False
     """Check in real containers that each solution scores 1, doing nothing 0 and each foil less than 1."""
 

@@ -14,7 +14,7 @@ from sandbox.validation.dataset_report import build_report, report_rows
 from sandbox.validation.live_answers import describe_live_answer
 from sandbox.validation.network_needs import find_unmet_needs
 from sandbox.validation.proofs import ProofVerdict, TaskProof
-from sandbox.validation.task_warnings import find_task_warnings
+from sandbox.validation.task_warnings import find_task_warnings, find_unfollowed
 
 _NAMED = 3
 """Maximum number of tasks that are named for one note."""
@@ -31,7 +31,7 @@ class TaskNote(TypedDict):
 
     task: str
     kind: str
-    """``network``, ``live``, ``warning``, or ``remark`` on a key that is not followed because it cannot matter."""
+    """``network``, ``live``, ``warning``, or ``remark`` on what is not followed."""
     what: str
 
 
@@ -56,7 +56,7 @@ def validate_tasks(
         say(f"warning: {notice}")
     if prover:
         say(", ".join(f"{count} {name}" for name, count in counts.items() if count) or "nothing was tried")
-    failed = (strict and bool(found.remarks)) or any(
+    failed = (strict and any(note["kind"] == "remark" for note in notes)) or any(
         proof.verdict not in {ProofVerdict.PROVED, ProofVerdict.SKIPPED} for proof in proofs
     )
     answer: dict[str, object] = {
@@ -80,7 +80,10 @@ def _notes(task: Task) -> list[TaskNote]:
         notes.append(TaskNote(task=task.id, kind="live", what=f"its tests need running services: {services}"))
     live = dict.fromkeys(describe_live_answer(step) for step in task.in_steps)
     notes += [TaskNote(task=task.id, kind="live", what=what) for what in live if what]
-    return notes + [TaskNote(task=task.id, kind="warning", what=what) for what in find_task_warnings(task)]
+    unfollowed = set(find_unfollowed(task))
+    for what in find_task_warnings(task):
+        notes.append(TaskNote(task=task.id, kind="remark" if what in unfollowed else "warning", what=what))
+    return notes
 
 
 def _tasks(count: int) -> str:

@@ -71,10 +71,33 @@ def find_task_warnings(task: Task) -> Iterator[str]:
         yield "it has no oracle"
     if not task.gradable:
         yield "it has no tests: it cannot be graded"
+    yield from find_unfollowed(task)
+    for step in task.in_steps:
+        yield from (f"{_in_step(step)}{what}" for what in _grading_warnings(step))
+
+
+def find_unfollowed(task: Task) -> Iterator[str]:
+    """Yield the warnings of what a task says and does not get."""
     yield from _proxy_warnings(task)
     for step in task.in_steps:
-        where = f"step {step.step_name}: " if step.steps else ""
-        yield from (f"{where}{what}" for what in _grading_warnings(step))
+        yield from (f"{_in_step(step)}{what}" for what in _unfollowed_by_tests(step))
+
+
+def _in_step(task: Task) -> str:
+    return f"step {task.step_name}: " if task.steps else ""
+
+
+def _unfollowed_by_tests(task: Task) -> Iterator[str]:
+    script = executed_text(task.run_tests)
+    for version in sorted({each for each in _OTHER_PYTHON.findall(script) if runs_on_newer_python(each)}):
+        yield f"its tests ask for Python {version} and run on the toolchain's {PYTHON}"
+    if idle := sorted(_idle_weights(task)):
+        yield f"its weights name {', '.join(idle)}, which is not a test of test_outputs.py"
+    absent = sorted(_withheld(task))
+    if absent and find_isolation_risk(task.run_tests, task.tests, plain=not absent) is None:
+        yield f"its tests run on the toolchain's programs, which do not get {', '.join(absent)} from its environment"
+    if "PATH" in task.test_env:
+        yield "its tests find the toolchain's programs before those in the PATH that it gives them"
 
 
 def _proxy_warnings(task: Task) -> Iterator[str]:
@@ -109,11 +132,6 @@ def _grading_warnings(task: Task) -> Iterator[str]:
         yield "its test script's lines end in CR LF, which no shell accepts: convert it with dos2unix"
     if absent := sorted(_named_tests(task) - task.tests.keys()):
         yield f"its tests name {', '.join(absent)}, which is not among them"
-    script = executed_text(task.run_tests)
-    for version in sorted({each for each in _OTHER_PYTHON.findall(script) if runs_on_newer_python(each)}):
-        yield f"its tests ask for Python {version} and run on the toolchain's {PYTHON}"
-    if idle := sorted(_idle_weights(task)):
-        yield f"its weights name {', '.join(idle)}, which is not a test of test_outputs.py"
     if any(map(_AGENTS_RECORD.search, verifier_texts(task))):
         yield (
             "its tests read /logs/agent/trajectory.json, Harbor's record of what the agent did, which nothing but the "
@@ -177,10 +195,6 @@ def _isolation_warnings(task: Task) -> Iterator[str]:
                 "its tests start programs as another user, who can replace files that they read as that user "
                 "(docs/grading.md)"
             )
-    if (absent := sorted(_withheld(task))) and why is None:
-        yield f"its tests run on the toolchain's programs, which do not get {', '.join(absent)} from its environment"
-    if "PATH" in task.test_env:
-        yield "its tests find the toolchain's programs before those in the PATH that it gives them"
 
 
 def _exposure_warnings(task: Task) -> Iterator[str]:

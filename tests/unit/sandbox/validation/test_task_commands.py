@@ -442,6 +442,20 @@ def test_a_report_counts_usable_tasks_and_the_problems_of_the_others(
     assert COMMAND.call(["validate", str(tmp_path / "two"), "--strict"]) == 1
 
 
+@pytest.mark.parametrize(
+    ("task", "code"),
+    [
+        (Task("t", "do", run_tests="true", solution="true", test_env={"PATH": "/opt:/bin"}), 1),
+        (Task("t", "do", run_tests="uvx -p 3.12 pytest", solution="true"), 1),
+        (Task("t", "do", run_tests="true"), 0),
+    ],
+)
+def test_strict_fails_on_what_a_task_says_and_does_not_get(tmp_path: Path, task: Task, code: int):
+    write_tasks([task], "miles", tasks := tmp_path / "t.jsonl")
+    assert COMMAND.call(["validate", str(tasks)]) == 0
+    assert COMMAND.call(["validate", str(tasks), "--strict"]) == code
+
+
 def test_a_task_whose_tests_cannot_ask_their_judge_is_unusable(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
     judged = Task("t", "do", run_tests="rewardkit /tests", tests={"q.toml": b"[judge]\n"}, network=ONLINE)
     write_tasks([judged, Task("u", "do", run_tests="true")], "miles", tasks := tmp_path / "t.jsonl")
