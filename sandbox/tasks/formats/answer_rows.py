@@ -3,7 +3,8 @@
 ``question`` (or ``problem``, or ``prompt``: a text, or the messages of a chat) and ``answer`` (or ``final_answer``,
 ``expected_answer``, ``ground_truth``, ``label``, ``solution``).  Of such a text the answer is what follows ``####``, as
 in GSM8K, or else all of it.  The agent's last reply boxes it, and :mod:`sandbox.grading.math_answer` compares it; of an
-answer with a ``\\boxed{}``, as in MATH's solutions, what that holds.
+answer with a ``\\boxed{}``, as in MATH's solutions, what that holds.  Other columns are judged by
+:mod:`sandbox.tasks.formats.question_columns`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pydantic import BaseModel, ConfigDict
 
 from sandbox.tasks.field_encoding import from_metadata, to_metadata
 from sandbox.tasks.formats.folders import as_task_id
+from sandbox.tasks.formats.question_columns import add_question_parts
 from sandbox.tasks.formats.rows import (
     BOX_INSTRUCTION,
     EXTRA_FIELDS_KEY,
@@ -21,8 +23,7 @@ from sandbox.tasks.formats.rows import (
     Prompt,
     RowFormat,
     ask_for_box,
-    join_user_messages,
-    refuse_media,
+    read_prompt,
 )
 from sandbox.tasks.problems import TaskProblems
 from sandbox.tasks.task import Task
@@ -31,8 +32,6 @@ _QUESTIONS = ("question", "problem", "prompt")
 _ANSWERS = ("answer", "final_answer", "expected_answer", "ground_truth", "label", "solution")
 _NAMES = ("id", "unique_id", "problem_id", "question_id")
 _FAMILIES = ("subject", "type", "category", "data_source", "source")
-_BESIDE = ("choices", "options", "context", "passage")
-"""Columns without which a question cannot be answered."""
 _ROW = "row."
 _MOST_CHARS = 100
 """Maximum characters of an answer that a reply could box."""
@@ -61,17 +60,15 @@ def _read(row: JsonRow, problems: TaskProblems) -> Task:
     given = problems.validate("row", {"prompt": row[question]}, _Question)
     if given is None:
         return Task("unreadable", "unreadable")
-    refuse_media(row, problems)
-    if beside := [name for name in _BESIDE if row.get(name)]:
-        problems.add(f"the row has {', '.join(beside)}", f"no agent is told of it: write it into {question}")
-    prompt = join_user_messages(given.prompt, problems)
+    unread = {key: value for key, value in row.items() if key not in {question, answer, EXTRA_FIELDS_KEY}}
+    prompt, told = add_question_parts(read_prompt(given.prompt, problems), unread, problems)
     wanted = _find_answer(row.get(answer))
     if not (wanted and (len(wanted) <= _MOST_CHARS or "\\boxed" in wanted)) and not row.get(EXTRA_FIELDS_KEY):
         why = f"it is a number, or a text of at most {_MOST_CHARS} characters, that a reply can box"
         problems.add(f"the row has no answer in {answer or ', '.join(_ANSWERS)}", why)
     name = _first(row, _NAMES)
     family = row.get(_first(row, _FAMILIES))
-    rest = {key: value for key, value in row.items() if key not in {question, EXTRA_FIELDS_KEY}}
+    rest = {key: value for key, value in row.items() if key not in {question, *told, EXTRA_FIELDS_KEY}}
     return Task(
         id=_id(str(row[name]) if name else "", prompt),
         instruction=ask_for_box(prompt) if wanted else prompt,

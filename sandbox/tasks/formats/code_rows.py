@@ -35,6 +35,7 @@ from sandbox.tasks.code_runner.tests_parser import (
 )
 from sandbox.tasks.field_encoding import from_metadata, to_metadata
 from sandbox.tasks.formats.folders import as_task_id
+from sandbox.tasks.formats.question_columns import refuse_media
 from sandbox.tasks.formats.rows import (
     BOX_INSTRUCTION,
     EXTRA_FIELDS_KEY,
@@ -43,8 +44,7 @@ from sandbox.tasks.formats.rows import (
     RowFormat,
     RowPart,
     ask_for_box,
-    join_user_messages,
-    refuse_media,
+    read_prompt,
     user_prompt,
 )
 from sandbox.tasks.problems import TaskProblems
@@ -126,7 +126,7 @@ def _read(row: JsonRow, problems: TaskProblems) -> Task:
     given.remark_unused_keys("the row", problems)
     given.reward_model.remark_unused_keys("reward_model", problems)
     _check_support(given, problems)
-    prompt = join_user_messages(given.prompt, problems)
+    prompt = read_prompt(given.prompt, problems)
     truth: object = given.reward_model.ground_truth
     cases = parse_cases(truth, str((given.extra_info or {}).get("entry_point", "")))
     answer = "" if cases else _answer(given, truth)

@@ -16,8 +16,8 @@ from sandbox.tasks.formats.rows import (
     PointerFormat,
     Prompt,
     RowPart,
-    join_user_messages,
     load_pointed_task,
+    read_prompt,
     user_prompt,
 )
 from sandbox.tasks.loaded_task import LoadedTask
@@ -46,7 +46,7 @@ def _read(row: JsonRow, root: Path, problems: TaskProblems) -> LoadedTask:
     if given is None:
         return problems.loaded(None)
     name = given.metadata.instance_id
-    instruction = join_user_messages(given.prompt, problems)
+    instruction = read_prompt(given.prompt, problems)
     given.remark_unused_keys("the row", problems)
     given.metadata.remark_unused_keys("its metadata", problems)
     loaded = load_pointed_task(root / TASK_FOLDERS if (root / TASK_FOLDERS).is_dir() else root, name, problems)

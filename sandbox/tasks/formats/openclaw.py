@@ -20,8 +20,8 @@ from sandbox.tasks.formats.rows import (
     PointerFormat,
     PromptMessage,
     RowPart,
-    join_user_messages,
     load_pointed_task,
+    read_prompt,
     user_prompt,
 )
 from sandbox.tasks.loaded_task import LoadedTask
@@ -51,7 +51,7 @@ def _read(row: JsonRow, root: Path, problems: TaskProblems) -> LoadedTask:
     instruction, pointer = None, None
     if isinstance(row.get("task"), list):
         if messages := problems.validate("row", row, _MessagesRow):
-            pointer, instruction = messages.metadata, join_user_messages(messages.task, problems)
+            pointer, instruction = messages.metadata, read_prompt(messages.task, problems)
             messages.remark_unused_keys("the row", problems)
             pointer.remark_unused_keys("its metadata", problems)
     elif first := problems.validate("row", row, _TaskRow):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import codecs
 import posixpath
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, cast
@@ -33,7 +33,6 @@ TASK_FOLDERS = "tasks"
 BOX_INSTRUCTION = "\n\nEnd your last reply with the final answer alone in \\boxed{}."
 """End of the instruction if an answer is required but the prompt does not mention a box."""
 
-_MEDIA = ("image", "images", "video", "videos", "audio", "audios")
 _TEXT_TABLES = {".csv", ".tsv"}
 _COMPRESSED = {
     b"\x1f\x8b": "gunzip",
@@ -43,6 +42,7 @@ _COMPRESSED = {
     b"PK\x03\x04": "unzip",
 }
 """The program that unpacks a file with such a beginning."""
+_SYSTEM_ROLES = {"system", "developer"}
 _SHOWN = 100
 """Maximum characters of a path that cannot be one that are shown."""
 
@@ -218,6 +218,7 @@ class _TextPart(BaseModel):
 
 
 class PromptMessage(BaseModel):
+    model_config = ConfigDict(extra="allow")
     role: str
     content: str | list[_TextPart]
 
@@ -230,27 +231,26 @@ Prompt = str | list[PromptMessage]
 """A prompt as a text, or as the messages of a chat."""
 
 
-def join_user_messages(prompt: Prompt, problems: TaskProblems) -> str:
-    """Return a text as it is, or the user's messages of a chat, joined; that there are others is remarked on."""
-    if isinstance(prompt, str):
-        return prompt
-    if others := sorted({each.role for each in prompt} - {"user"}):
-        problems.remark(f"the prompt's messages of the role {', '.join(others)} are not used: no agent is told of them")
-    found = [each.text for each in prompt if each.role == "user"]
-    if not found:
-        problems.add("the prompt has no user message", "it would be the agent's instruction")
-    return "\n\n".join(found)
+def read_prompt(prompt: Prompt, problems: TaskProblems) -> str:
+    """Return what an agent is asked: a text as it is, or of a chat the system's messages and then the user's one.
+
+    A chat with more is a problem: an agent begins with one message and turns of its own.
+    """
+    messages = [PromptMessage(role="user", content=prompt)] if isinstance(prompt, str) else prompt
+    roles = [each.role for each in messages]
+    if roles[-1:] != ["user"] or set(roles[:-1]) - _SYSTEM_ROLES:
+        why = "an agent is told one text, before turns of its own: write all that it is to know into one user message"
+        problems.add(f"the prompt's messages are of {', '.join(roles) or 'none'}, not of a user after a system", why)
+    elif not messages[-1].text.strip():
+        problems.add("the prompt is empty", "the agent would get no instruction")
+    for key in sorted({key for each in messages for key, value in (each.model_extra or {}).items() if value}):
+        problems.remark(f"the prompt has messages with a key that no agent is told of: {key}")
+    return "\n\n".join(each.text for each in messages if each.text.strip())
 
 
 def ask_for_box(prompt: str) -> str:
     """Return a prompt that asks for the answer in a box."""
     return prompt if "\\boxed" in prompt else prompt + BOX_INSTRUCTION
-
-
-def refuse_media(row: Mapping[str, object], problems: TaskProblems) -> None:
-    """Record the columns of what is shown or played beside a prompt."""
-    if media := sorted(name for name in _MEDIA if row.get(name)):
-        problems.add(f"the row has {', '.join(media)}", "agents here are told text only")
 
 
 def user_prompt(text: str) -> list[JsonRow]:

@@ -389,12 +389,12 @@ def _in_same_shell(value: str) -> dict[str, str]:
     return TB | {"task.yaml": f"instruction: x\nrun_tests_in_same_shell: {value}\n"}
 
 
-def test_a_system_message_that_no_agent_is_told_of_is_remarked_on(tmp_path: Path):
+def test_a_system_message_comes_before_the_users(tmp_path: Path):
     folder(tmp_path / "t", HARBOR)
     messages = [{"role": "system", "content": "Answer in French."}, {"role": "user", "content": "Do it."}]
     (tmp_path / "m.jsonl").write_text(json.dumps({"prompt": messages, "metadata": {"instance_id": "t"}}))
-    (remark,) = load_tasks(tmp_path / "m.jsonl").remarks
-    assert "messages of the role system are not used" in remark.what
+    found = load_tasks(tmp_path / "m.jsonl")
+    assert ([task.instruction for task in found.tasks], found.remarks) == (["Answer in French.\n\nDo it."], ())
 
 
 USER = [{"role": "user", "content": [{"type": "text", "text": "Do "}, {"type": "text", "text": "it so."}]}]
