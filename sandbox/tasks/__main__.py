@@ -214,9 +214,7 @@ def _attack(found: Dataset, chosen: AttackTasksArguments, say: Callable[[str], N
     if without := len(graded) - len(tasks):
         say(f"{without} of {len(found.tasks)} tasks are left out: they declare no artifacts, so nothing passes")
     if not tasks:
-        raise UserError(
-            f"{chosen.tasks} has no task that could pass its tests: longshore tasks validate {chosen.tasks} says why"
-        )
+        raise UserError(f"{chosen.tasks} has no task that could pass its tests: {_why_none(found, graded)}")
     if untested := len(found.tasks) - len(graded):
         say(f"{untested} of {len(found.tasks)} tasks are left out: they have no tests")
     trials = plan_trials(tasks, attacks)
@@ -226,6 +224,13 @@ def _attack(found: Dataset, chosen: AttackTasksArguments, say: Callable[[str], N
         )
     code, answer = report_attacks(results, say)
     return code, answer | {"left_out": untested + without}
+
+
+def _why_none(found: Dataset, graded: list[Task]) -> str:
+    """Return why nothing can be attacked."""
+    if not found.tasks:
+        return "none can be used, and longshore tasks validate names each problem"
+    return "they declare no artifacts" if graded else "they have no tests, only answers to compare with or none"
 
 
 def _can_pass(task: Task) -> bool:

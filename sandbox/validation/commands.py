@@ -127,7 +127,7 @@ def list_tasks(found: Dataset, say: Say) -> CommandOutcome:
     for line in align_columns([TaskRow._fields, *cells], text_columns=4) if rows else ():
         say(line)
     checksum = dataset_checksum(found.tasks)
-    say(f"{len(rows)} tasks, {len(found.first_problems)} that cannot be used, checksum {checksum}")
+    say(f"{_tasks(len(rows))}, {len(found.first_problems)} that cannot be used, checksum {checksum}")
     return 1 if found.problems else 0, {
         "tasks": [row._asdict() for row in rows],
         "unusable": len(found.first_problems),

@@ -50,11 +50,25 @@ def find_task_folders(folder: Path, markers: Collection[str]) -> Iterator[Path]:
     A subfolder in which there is none is among them, and hidden ones are not.
     """
     for entry in subfolders(folder):
-        inside = [] if has_marker(entry, markers) else subfolders(entry)
-        if any(has_marker(each, markers) for each in inside):
-            yield from inside
-        else:
-            yield entry
+        yield from subfolders(entry) if _is_category(entry, markers) else [entry]
+
+
+def find_unread_tasks(folder: Path, markers: Collection[str]) -> Iterator[TaskError]:
+    """Find what may be a task where :func:`find_task_folders` looks, and is none of what it finds: hidden folders that
+    have a task, and links to nothing."""
+    categories = [each for each in subfolders(folder) if _is_category(each, markers)]
+    for entry in (each for parent in (folder, *categories) for each in sorted(parent.iterdir())):
+        hidden = entry.name.startswith(".")
+        if hidden and any(any(entry.glob(f"{above}{marker}")) for marker in markers for above in ("", "*/")):
+            yield TaskError(
+                entry, "is hidden", "a folder whose name begins with a dot is not read: rename or remove it"
+            )
+        elif not hidden and entry.is_symlink() and not entry.exists():
+            yield TaskError(entry, "is a link to nothing", f"there is no {entry.readlink()}")
+
+
+def _is_category(folder: Path, markers: Collection[str]) -> bool:
+    return not has_marker(folder, markers) and any(has_marker(each, markers) for each in subfolders(folder))
 
 
 def has_marker(folder: Path, markers: Iterable[str]) -> bool:

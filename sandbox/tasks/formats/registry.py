@@ -16,7 +16,14 @@ from protocol.errors import UserError
 from protocol.plugins import PluginGroup, load_plugin, plugin_names
 from sandbox.tasks.dataset import Dataset
 from sandbox.tasks.formats import answer_rows, code_rows, miles, openclaw, swe_synth, terminal_bench
-from sandbox.tasks.formats.folders import FolderFormat, find_task_folders, has_marker, load_task_folder, subfolders
+from sandbox.tasks.formats.folders import (
+    FolderFormat,
+    find_task_folders,
+    find_unread_tasks,
+    has_marker,
+    load_task_folder,
+    subfolders,
+)
 from sandbox.tasks.formats.generated import generator
 from sandbox.tasks.formats.harbor.directory import HARBOR
 from sandbox.tasks.formats.hub import fetch_hub_dataset, is_hub_name
@@ -127,8 +134,11 @@ def _load(path: Path, form: str | None, root: Path | None) -> Iterable[tuple[Pat
         raise TaskError(path, "is not a folder", "a data set is a folder of task folders: see longshore tasks --help")
     forms = {name: found} if form else {name: found} | FOLDER_FORMATS
     markers = {found.marker, *TASK_MARKERS}
-    folders = [path] if has_marker(path, markers) else find_task_folders(path, markers)
-    return ((each, _load_folder(each, forms)) for each in folders)
+    if has_marker(path, markers):
+        return [(path, _load_folder(path, forms))]
+    found = ((each, _load_folder(each, forms)) for each in find_task_folders(path, markers))
+    unread = ((each.folder, LoadedTask(None, (each,))) for each in find_unread_tasks(path, markers))
+    return chain(found, unread)
 
 
 def _load_folder(folder: Path, forms: Mapping[str, FolderFormat]) -> LoadedTask:

@@ -799,6 +799,25 @@ def test_tasks_in_category_folders_are_found(tmp_path: Path, form: str | None):
     assert [problem.folder.name for problem in found.problems] == ["notes"]
 
 
+def test_hidden_tasks_and_links_to_nothing_are_named_and_other_hidden_folders_are_not(tmp_path: Path):
+    for name in ("one", "web/two", ".three", "web/.four", ".old/five"):
+        folder(tmp_path, HARBOR_FILES, name)
+    for name in (".git/objects", ".github/workflows/more", "one/.cache"):
+        (tmp_path / name).mkdir(parents=True)
+    for name in ("gone", "web/lost", ".lock"):
+        (tmp_path / name).symlink_to("nowhere")
+    found = load_tasks(tmp_path)
+    assert [task.id for task in found.tasks] == ["one", "two"]
+    assert [(str(each.folder.relative_to(tmp_path)), each.what) for each in found.problems] == [
+        (".old", "is hidden"),
+        (".three", "is hidden"),
+        ("gone", "is a link to nothing"),
+        ("web/.four", "is hidden"),
+        ("web/lost", "is a link to nothing"),
+    ]
+    assert [task.id for task in load_tasks(tmp_path / ".three").tasks] == [".three"]
+
+
 def test_folders_whose_names_no_id_can_have_are_tasks_of_their_own(tmp_path: Path):
     names = ("a-b", "a b", "a  b", "\u4efb\u52a1\u4e00", "\u4efb\u52a1\u4e8c", "caf\u00e9", "v1.0_x")
     for name in names:

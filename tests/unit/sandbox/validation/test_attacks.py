@@ -170,10 +170,15 @@ def test_many_results_are_few_lines_without_a_terminal():
 
 
 def test_tasks_without_tests_are_not_attacked(tmp_path: Path):
-    row = {"data_source": "math", "prompt": [{"role": "user", "content": "1 + 1"}]}
-    row["reward_model"] = {"ground_truth": "2"}
+    row = {"data_source": "math", "prompt": "1 + 1", "reward_model": {"ground_truth": "2"}}
     (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n")
-    with pytest.raises(UserError, match="has no task that could pass its tests"):
+    with pytest.raises(UserError, match="could pass its tests: they have no tests, only answers to compare with"):
+        COMMAND.call(["attack", str(tmp_path / "rows.jsonl")])
+
+
+def test_a_set_of_which_nothing_can_be_used_says_so_before_an_attack(tmp_path: Path):
+    (tmp_path / "rows.jsonl").write_text(json.dumps({"question": "1 + 1", "answer": "2", "choices": ["2"]}))
+    with pytest.raises(UserError, match="none can be used, and longshore tasks validate names each problem"):
         COMMAND.call(["attack", str(tmp_path / "rows.jsonl")])
 
 
@@ -181,7 +186,7 @@ def test_tasks_without_artifacts_are_not_attacked_where_nothing_else_is_graded(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     write_coin_tasks(tmp_path)
-    with pytest.raises(UserError, match="has no task that could pass its tests"):
+    with pytest.raises(UserError, match="could pass its tests: they declare no artifacts"):
         COMMAND.call(["attack", str(tmp_path), "--level", "artifacts"])
     assert "8 of 8 tasks are left out: they declare no artifacts" in capsys.readouterr().out
 

@@ -55,6 +55,8 @@ def test_a_data_set_is_generated_validated_converted_and_listed(tmp_path: Path, 
     assert [row["task"] for row in chosen["tasks"]] == ["sort-held_out-00000000"]
     assert COMMAND.call(["report", source, "--only", "sort-held_out-*"]) == 0
     assert "\n1 task can be used, 1 of them" in f"\n{capfd.readouterr().out}"
+    assert COMMAND.call(["list", source, "--only", "sort-held_out-*"]) == 0
+    assert "\n1 task, 0 that cannot be used, checksum" in capfd.readouterr().out
 
 
 def test_the_option_that_a_refused_host_names_allows_it(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
