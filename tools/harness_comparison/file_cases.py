@@ -6,6 +6,7 @@ from tools.harness_comparison.cases import REWARD, ComparisonCase, passes_if
 
 _LOGS = "/logs/verifier"
 _NO_REWARD = "Harbor ends the trial with an error; here "
+_LANG = "LANG is C.UTF-8 where neither image nor task sets it: programs here read and write any text"
 _NAMED_IMAGE = "services:\n  main:\n    network_mode: none\n    image: harness-comparison-own-name:1\n"
 _CTRF = '{"results": {"tests": [{"name": "a", "status": "passed"}, {"name": "b", "status": "failed"}]}}'
 
@@ -173,7 +174,19 @@ FILE_CASES = (
         settings='[verifier.env]\nPATH = "/usr/bin:/bin:/own"',
         differs="the toolchain's folders come before it: an agent can replace the image's programs",
     ),
+    ComparisonCase(
+        "agent-env-lang",
+        passes_if('[ "$(cat /app/x)" = unset,unset ]'),
+        "echo ${LANG-unset},${PAGER-unset} > /app/x",
+        differs=f"{_LANG}, and PAGER is cat, as no agent can turn pages",
+    ),
+    ComparisonCase("tests-env-lang", passes_if('[ -z "${LANG+set}" ]'), differs=_LANG),
     # reports
+    ComparisonCase(
+        "ctrf-alone",
+        f"echo '{_CTRF.replace('failed', 'passed')}' > {_LOGS}/ctrf.json",
+        differs=f"{_NO_REWARD}a report of tests counts without a reward beside it",
+    ),
     ComparisonCase(
         "ctrf-fails-and-reward-1",
         f"echo '{_CTRF}' > {_LOGS}/ctrf.json; echo 1 > {REWARD}",
