@@ -175,10 +175,10 @@ def _id(given: _Row, prompt: str) -> str:
     """Return the row's own name if it has one: longshore's is in ``extra_info``, others have an index in their
     source."""
     extra = given.extra_info or {}
-    if "task_id" in extra:
-        return str(extra["task_id"])
+    if (name := extra.get("task_id")) is not None:
+        return as_task_id(str(name))
     source = as_task_id(given.data_source).strip("-.") or "code"
-    if "index" in extra:
+    if extra.get("index") is not None:
         return f"{source}-{extra['index']}"
     return f"{source}-{hashlib.sha256(prompt.encode()).hexdigest()[:12]}"
 

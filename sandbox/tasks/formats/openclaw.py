@@ -52,6 +52,8 @@ def _read(row: JsonRow, root: Path, problems: TaskProblems) -> LoadedTask:
     if isinstance(row.get("task"), list):
         if messages := problems.validate("row", row, _MessagesRow):
             pointer, instruction = messages.metadata, read_prompt(messages.task, problems)
+            if pointer.instruction not in {None, instruction}:
+                problems.remark("its metadata has another instruction than its messages, which is not used")
             messages.remark_unused_keys("the row", problems)
             pointer.remark_unused_keys("its metadata", problems)
     elif first := problems.validate("row", row, _TaskRow):

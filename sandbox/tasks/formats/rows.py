@@ -234,15 +234,16 @@ Prompt = str | list[PromptMessage]
 def read_prompt(prompt: Prompt, problems: TaskProblems) -> str:
     """Return what an agent is asked: a text as it is, or of a chat the system's messages and then the user's one.
 
-    A chat with more is a problem: an agent begins with one message and turns of its own.
+    A chat with more is a problem: an agent begins with one message and turns of its own.  Raises TaskError where
+    nothing is asked.
     """
     messages = [PromptMessage(role="user", content=prompt)] if isinstance(prompt, str) else prompt
     roles = [each.role for each in messages]
-    if roles[-1:] != ["user"] or set(roles[:-1]) - _SYSTEM_ROLES:
+    if not messages or not messages[-1].text.strip():
+        raise TaskError(problems.location, "the prompt is empty", "the agent would get no instruction")
+    if roles[-1] != "user" or set(roles[:-1]) - _SYSTEM_ROLES:
         why = "an agent is told one text, before turns of its own: write all that it is to know into one user message"
-        problems.add(f"the prompt's messages are of {', '.join(roles) or 'none'}, not of a user after a system", why)
-    elif not messages[-1].text.strip():
-        problems.add("the prompt is empty", "the agent would get no instruction")
+        problems.add(f"the prompt's messages are of {', '.join(roles)}, not of a user after a system", why)
     for key in sorted({key for each in messages for key, value in (each.model_extra or {}).items() if value}):
         problems.remark(f"the prompt has messages with a key that no agent is told of: {key}")
     return "\n\n".join(each.text for each in messages if each.text.strip())

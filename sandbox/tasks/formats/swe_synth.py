@@ -18,6 +18,8 @@ from sandbox.tasks.task import Task
 _PATCH = "fix.patch"
 _APPLY = f"git apply /solution/{_PATCH}\n"
 _SAMPLE, _EXTRA = "sample.", "sample.extra."
+_KNOWN = {"score", "model", "latency_ms"}
+_KNOWN_EXTRA = {"swe_instance_id", "all_result", "conversation", "model_calls"}
 
 
 class _ExtraPart(BaseModel):
@@ -39,6 +41,9 @@ def _read(row: JsonRow, problems: TaskProblems) -> Task:
     if sample is None:
         return Task("unreadable", "unreadable")
     extra = sample.extra
+    unknown = [f"extra.{key}" for key in (extra.model_extra or {}).keys() - _KNOWN_EXTRA]
+    if unknown := sorted([*((sample.model_extra or {}).keys() - _KNOWN), *unknown]):
+        problems.remark(f"the sample has keys that are not used: {', '.join(unknown)}")
     solved = extra.all_passed and bool(extra.fix_patch)
     unused = {} if solved else {"fix_patch": extra.fix_patch, "all_passed": extra.all_passed}
     given: dict[str, object] = {key: value for key, value in unused.items() if key in extra.model_fields_set}

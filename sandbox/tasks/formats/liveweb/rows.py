@@ -26,6 +26,7 @@ from sandbox.tasks.field_encoding import from_metadata, to_metadata
 from sandbox.tasks.formats.liveweb import web_checks
 from sandbox.tasks.formats.liveweb.web_actions import ACTION_TYPES, STOP, stop_answer
 from sandbox.tasks.formats.liveweb.web_checks import ANSWER_KINDS, SPECIFICATION, STATE_TEST, answer_test
+from sandbox.tasks.formats.question_columns import add_question_parts
 from sandbox.tasks.formats.rows import EXTRA_FIELDS_KEY, JsonRow, RowFormat, RowPart
 from sandbox.tasks.problems import TaskProblems
 from sandbox.tasks.sites.serve import SITES
@@ -115,10 +116,10 @@ def _read(row: JsonRow, problems: TaskProblems) -> Task:
         problems.add("the row has neither answer, answers nor state", "nothing could be graded")
     if given.answers and given.answer is not None:
         problems.add("the row has both answer and answers", "put all of them under answers, by name")
-    given.remark_unused_keys("the row", problems)
+    question, _ = add_question_parts(given.question.strip(), given.model_extra or {}, problems)
     if problems.found:
         return plain
-    return _task(given, answers, own)
+    return _task(given.model_copy(update={"question": question}), answers, own)
 
 
 def _task(given: _Row, answers: dict[str, dict[str, Any]], row: JsonRow) -> Task:
@@ -128,7 +129,7 @@ def _task(given: _Row, answers: dict[str, dict[str, Any]], row: JsonRow) -> Task
     mode = NetworkMode.PROXY if hosts else NetworkMode.NONE
     task = Task(
         id=_task_id(given.task_id),
-        instruction=given.question.strip() + ANSWER_INSTRUCTION,
+        instruction=given.question + ANSWER_INSTRUCTION,
         family=given.family,
         start_url=given.start_url,
         run_tests=_RUN,

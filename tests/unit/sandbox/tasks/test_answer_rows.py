@@ -65,7 +65,8 @@ def test_a_row_keeps_its_name_family_and_other_columns(tmp_path: Path):
         ({"tolerance": 0.5}, "has tolerance"),
         ({"question": 7}, "prompt"),
         ({"question": " "}, "the prompt is empty"),
-        ({"question": [{"role": "user", "content": ""}]}, "the prompt is empty"),
+        ({"question": [{"role": "system", "content": "x"}, {"role": "user", "content": ""}]}, "the prompt is empty"),
+        ({"question": []}, "the prompt is empty"),
     ],
 )
 def test_a_row_that_no_agent_could_answer_is_named(tmp_path: Path, more: JsonRow, problem: str):
@@ -117,7 +118,6 @@ def test_texts_that_belong_to_a_question_come_in_one_order(tmp_path: Path):
         ([USER, USER], "user, user"),
         ([USER, SYSTEM], "user, system"),
         ([SYSTEM], "system"),
-        ([], "none"),
     ],
 )
 def test_a_chat_with_earlier_turns_is_refused(tmp_path: Path, messages: list[JsonRow], roles: str):

@@ -13,7 +13,9 @@ from protocol.errors import UserError
 from sandbox.tasks import file_tree
 from sandbox.tasks.__main__ import COMMAND
 from sandbox.tasks.dataset_catalog import load_labelled_dataset
+from sandbox.tasks.formats.liveweb import rows as liveweb_rows
 from sandbox.tasks.formats.registry import load_tasks
+from sandbox.tasks.formats.rows import encode_row
 from sandbox.tasks.task import Task
 from sandbox.tasks.task_grading import GradingLevel
 from sandbox.tasks.yaml_text import YamlError, parse_yaml
@@ -431,17 +433,56 @@ def test_a_row_that_points_at_a_folder_is_read_whatever_its_form_and_names_its_u
     assert [each.what for each in found.remarks] == unused
 
 
+PAGE: dict[str, object] = {"task_id": 1, "start_url": "http://wiki:8000/", "question": "x", "answer": {"exact": "y"}}
+
+
 @pytest.mark.parametrize(
-    "row",
+    ("row", "what"),
     [
-        {"task_id": 1, "start_url": "http://wiki:8000/", "question": "x", "answer": {"exact": "y"}},
-        {"prompt": [{"role": "user", "content": "x"}], "reward_model": {"ground_truth": "1"}},
+        (PAGE, "the row has a column that no agent is told of and no test uses: famly"),
+        (
+            {"prompt": [{"role": "user", "content": "x"}], "reward_model": {"ground_truth": "1"}},
+            "the row has keys that are not used: famly",
+        ),
+        (
+            {"task_id": 1, "score": 0.0, "extra": {"problem_statement": "x", "conversation": [], "shell": "y"}},
+            "the sample has keys that are not used: extra.shell, famly",
+        ),
     ],
 )
-def test_a_row_that_is_whole_names_its_unused_keys_too(tmp_path: Path, row: dict[str, object]):
+def test_a_row_that_is_whole_names_its_unused_keys_too(tmp_path: Path, row: dict[str, object], what: str):
     (tmp_path / "rows.jsonl").write_text(json.dumps(row | {"famly": "z"}))
     (remark,) = load_tasks(tmp_path / "rows.jsonl").remarks
-    assert remark.what == "the row has keys that are not used: famly"
+    assert remark.what == what
+
+
+def test_what_belongs_to_a_question_of_the_web_is_told_with_it_or_refused(tmp_path: Path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps(PAGE | {"system": "Be brief."}))
+    (task,) = load_tasks(path).tasks
+    assert task.instruction.startswith("Be brief.\n\nx\n\n")
+    path.write_text(json.dumps(encode_row(liveweb_rows.FORMAT, task)))
+    assert load_tasks(path).tasks == (task,)
+    path.write_text(json.dumps(PAGE | {"images": ["a.png"], "options": ["y"]}))
+    assert [each.what for each in load_tasks(path).problems] == ["the row has options", "the row has images"]
+
+
+def test_messages_that_contradict_the_metadatas_instruction_are_remarked_on(tmp_path: Path):
+    folder(tmp_path / "t", HARBOR)
+    row = {"task": USER, "metadata": POINTER | {"instruction": "Do it not."}}
+    (tmp_path / "m.jsonl").write_text(json.dumps(row))
+    (remark,) = load_tasks(tmp_path / "m.jsonl").remarks
+    assert "another instruction than its messages" in remark.what
+
+
+@pytest.mark.parametrize(
+    ("extra", "name"),
+    [({"task_id": "HumanEval/0"}, "HumanEval-0"), ({"task_id": None, "index": 3}, "m-3")],
+)
+def test_a_row_of_code_is_named_by_what_it_has(tmp_path: Path, extra: dict[str, object], name: str):
+    row = {"prompt": "x", "reward_model": {"ground_truth": "1"}, "data_source": "m", "extra_info": extra}
+    (tmp_path / "m.jsonl").write_text(json.dumps(row))
+    assert [task.id for task in load_tasks(tmp_path / "m.jsonl").tasks] == [name]
 
 
 def test_a_picture_in_a_prompt_is_a_problem(tmp_path: Path):
