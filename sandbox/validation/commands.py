@@ -14,7 +14,7 @@ from sandbox.validation.dataset_report import build_report, report_rows
 from sandbox.validation.live_answers import describe_live_answer
 from sandbox.validation.network_needs import find_unmet_needs
 from sandbox.validation.proofs import ProofVerdict, TaskProof
-from sandbox.validation.task_warnings import find_task_warnings, find_unfollowed
+from sandbox.validation.task_warnings import classify_task_warnings
 
 _NAMED = 3
 """Maximum number of tasks that are named for one note."""
@@ -80,9 +80,8 @@ def _notes(task: Task) -> list[TaskNote]:
         notes.append(TaskNote(task=task.id, kind="live", what=f"its tests need running services: {services}"))
     live = dict.fromkeys(describe_live_answer(step) for step in task.in_steps)
     notes += [TaskNote(task=task.id, kind="live", what=what) for what in live if what]
-    unfollowed = set(find_unfollowed(task))
-    for what in find_task_warnings(task):
-        notes.append(TaskNote(task=task.id, kind="remark" if what in unfollowed else "warning", what=what))
+    for what, is_unfollowed in classify_task_warnings(task):
+        notes.append(TaskNote(task=task.id, kind="remark" if is_unfollowed else "warning", what=what))
     return notes
 
 

@@ -66,18 +66,26 @@ _EXPOSURES = {
 
 def find_task_warnings(task: Task) -> Iterator[str]:
     """Yield one sentence for each warning."""
+    return (what for what, _ in classify_task_warnings(task))
+
+
+def classify_task_warnings(task: Task) -> Iterator[tuple[str, bool]]:
+    """Yield each warning, and whether it is of something that the task says and does not get."""
+    yield from ((what, False) for what in _task_warnings(task))
+    yield from ((what, True) for what in _unfollowed(task))
+    for step in task.in_steps:
+        yield from ((f"{_in_step(step)}{what}", False) for what in _grading_warnings(step))
+
+
+def _task_warnings(task: Task) -> Iterator[str]:
     yield from _image_warnings(task)
     if not task.has_oracle:
         yield "it has no oracle"
     if not task.gradable:
         yield "it has no tests: it cannot be graded"
-    yield from find_unfollowed(task)
-    for step in task.in_steps:
-        yield from (f"{_in_step(step)}{what}" for what in _grading_warnings(step))
 
 
-def find_unfollowed(task: Task) -> Iterator[str]:
-    """Yield the warnings of what a task says and does not get."""
+def _unfollowed(task: Task) -> Iterator[str]:
     yield from _proxy_warnings(task)
     for step in task.in_steps:
         yield from (f"{_in_step(step)}{what}" for what in _unfollowed_by_tests(step))
