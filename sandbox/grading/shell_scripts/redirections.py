@@ -13,7 +13,6 @@ from sandbox.grading.shell_scripts.nodes import (
     node_text,
     redirection_destinations,
     redirection_operator,
-    redirections,
 )
 from sandbox.grading.shell_scripts.script import unquote
 
@@ -60,12 +59,12 @@ def _input_word(redirection: Node) -> str:
     return f"${text[1:]}" if text.startswith("<(") else f"$(< {text})"
 
 
-def redirect_outputs(node: Node, outer: Mapping[str, bool]) -> Mapping[str, bool]:
-    """Return for each descriptor of a node whether it leads elsewhere than the script's own, or than those of the
-    function or the substitution that the node is; ``outer`` holds for its parent."""
+def redirect_outputs(node: Node, given: Sequence[Node], outer: Mapping[str, bool]) -> Mapping[str, bool]:
+    """Return for each descriptor of a node, with its redirections, whether it leads elsewhere than the script's own, or
+    than those of the function or the substitution that the node is; ``outer`` holds for its parent."""
     if node.type in ("function_definition", "command_substitution"):
         outer = {"1": node.type == "command_substitution", "2": False}
-    files = [each for each in redirections(node) if each.type == "file_redirect"]
+    files = [each for each in given if each.type == "file_redirect"]
     if not files:
         return outer
     redirected = dict(outer)

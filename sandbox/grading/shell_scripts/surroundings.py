@@ -54,7 +54,7 @@ def surroundings_of_children(node: Node, around: Surroundings) -> Iterator[Surro
     given = find_input_word(beside) if node.type in ("function_definition", "redirected_statement") else None
     types = ["", *(child.type for child in children), ""]
     for number, (child, is_branch) in enumerate(zip(children, _branches(node), strict=True)):
-        before, after = types[number], types[number + 2]
+        before, after, own = types[number], types[number + 2], redirections(child)
         yield Surroundings(
             node.type,
             around.function,
@@ -63,11 +63,11 @@ def surroundings_of_children(node: Node, around: Surroundings) -> Iterator[Surro
             around.reads_pipe if node.type == "redirected_statement" else before in _PIPES,
             _certainty(node, number, around.when, waits=after != "&"),
             redirects_input(
-                redirections(child),
+                own,
                 around.has_input if node.type in ("negated_command", "redirected_statement") else None,
             ),
-            _input(node, child, given, around.input),
-            redirect_outputs(child, around.redirected),
+            _input(node, child, given if given is not None else find_input_word(own), around.input),
+            redirect_outputs(child, own, around.redirected),
         )
 
 
@@ -99,9 +99,9 @@ def _certainty(node: Node, number: int, when: ExecutionCertainty, *, waits: bool
 
 
 def _input(node: Node, child: Node, given: str | None, outer: str) -> str:
-    """Return what a node's child reads, where the node's own redirections give it a word, or none."""
+    """Return what a node's child reads; ``given``: the word that redirections of one of them give it."""
     if child.type in ("function_definition", "command_substitution"):
         return ""
-    if (word := find_input_word(redirections(child)) if given is None else given) is not None:
-        return word
+    if given is not None:
+        return given
     return preceding_output(node, child) if node.type == "pipeline" and child.start_byte > node.start_byte else outer
