@@ -1,4 +1,4 @@
-"""What the statements around a command tell of it, from a script's root to its commands. Pure.
+"""Finds, from a script's root to its commands, what the statements around a command tell of it. Pure.
 
 tree-sitter looks for a node's parent and siblings from the root on, so that asking each command for its own would take
 the square of a script's length.
@@ -29,7 +29,7 @@ _PIPES = frozenset(("|", "|&"))
 
 
 class Surroundings(NamedTuple):
-    """What is known of a node, of whose commands it holds unless they say otherwise."""
+    """What is known of a node: it holds for all commands of the node, unless a node between says otherwise."""
 
     parent: str = ""
     """Type of the node's parent; empty for the root."""
