@@ -23,12 +23,12 @@ _OURS = frozenset({"HOME", "OLDPWD", "PWD", "SHELL", "SHLVL", "_"})
 """Names of what is the shell's or the user's own."""
 _DEFAULTS = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
 TERMINAL = {"TERM": "tmux-256color"}
-"""What tmux sets, which tests get too; an agent's shells have their own."""
+"""The variable that tmux sets. Tests get it too; an agent's shells have a terminal of their own."""
 _PRINT = f"{BUSYBOX} env -0 | {BUSYBOX} base64 -w 0 >&3; {BUSYBOX} echo >&3"
 
 
 class LoginVariables(NamedTuple):
-    """What login shells set beyond the variables of the image and the task."""
+    """The variables that login shells set beyond those of the image and the task, for the agent and for the tests."""
 
     agent: tuple[tuple[str, str], ...] = ()
     tests: tuple[tuple[str, str], ...] = ()
