@@ -89,7 +89,8 @@ class SandboxSession(InitConnection):
         self.agent_user = self.tests_user = self._shell_user = ContainerUser()
         """Root, unless the task or its image names another user."""
         self.login_variables = NOTHING_SET
-        """What login shells of the task's image set, if the task has these; those of the agent are in ``spec`` too."""
+        """The variables that login shells of the image set, none unless the task has such shells. ``spec`` has those of
+        the agent too."""
         self.tests_images: tuple[TestsImage, ...] = ()
         """Images that tests have of their own; the pool keeps them while the session is open."""
         self.stopped_services: list[str] = []
