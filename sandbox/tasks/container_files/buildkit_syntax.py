@@ -3,8 +3,8 @@
 Images are built by the engine's own builder, because only its RUN steps can have the network of a container, such as
 that of the pool's egress proxy.  Rewritten are here-documents, ``--chmod`` and ``--link`` of COPY and ADD, ``--mount``
 of RUN, and the arguments that name the platform.  The place of several files is a folder, whether a ``/`` says so or
-not.  A cache begins empty and its content stays in the image; a secret is
-not there, as in any build to which nobody gives one.
+not.  A cache begins empty and its content stays in the image; a secret is not there, as in any build to which nobody
+gives one.
 
 An ADD is written with paths that no engine takes for a URL; a URL, which the engine would fetch from its own network,
 becomes a file of the context that somebody else has fetched.  In a file with an ADD every instruction is written in one
